@@ -87,6 +87,22 @@ TEST_CASE("answers to a peer that reads as slowly as it asks do not pile up", "[
   CHECK(largest_allocation <= size_t{2} << 20);
 }
 
+TEST_CASE("messages that an operation needs are told from those that none does", "[session]") {
+  Bench bench;
+  constexpr Duration kTook = std::chrono::microseconds(10);
+  const Instant now = bench.host.time;
+  CHECK(bench.session->note_messages(64, kTook, now));
+  CHECK(bench.session->overdrawn(now + 3 * kTook));
+  CHECK_FALSE(bench.session->overdrawn(now + 4 * kTook));
+  // One that begins, and its end, account for 32 messages.
+  Buffer room = std::move(bench.arena->allocate(64)).value();
+  const OperationId id = bench.session->post_receive({.tag = 1}, std::span(&room, 1), {}).value();
+  REQUIRE(bench.session->cancel(id).ok());
+  (void)bench.session->progress(now);
+  CHECK_FALSE(bench.session->note_messages(32, kTook, now));
+  CHECK(bench.session->note_messages(32, kTook, now + 4 * kTook));
+}
+
 TEST_CASE("a peer that reads nothing is let go at the stated bound", "[session]") {
   Bench bench;
   bench.record.room = 0;

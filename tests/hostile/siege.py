@@ -25,6 +25,9 @@ NO_EFFECT, HIT = 3, 4
 # seconds have passed (LogThrottle).
 MOST_LIKE_LINES = 4
 SECONDS_BETWEEN_LINES = 10
+# Where a peer's messages rest if they are too many and no operation needs them, and attacks that are such messages.
+PATHS_THAT_REST = ("tcp", "udp", "l2")
+TALK = ("ping_flood", "keys_flood")
 
 
 class Failed(Exception):
@@ -92,7 +95,7 @@ class Process:
         self.errors.close()
 
 
-Run = collections.namedtuple("Run", "attack attacker attacker_code worker audit log seconds")
+Run = collections.namedtuple("Run", "path attack attacker attacker_code worker audit log seconds")
 
 
 def ask(process, line):
@@ -152,7 +155,7 @@ def siege(programs, path, listen, attack, *, dose=1, seconds=20, source=STRANGER
             raise Failed("the honest client fell: " + worker.said())
         found = json.loads(ask(server, "audit"))
         found["keys"] = json.loads(ask(server, "keys"))
-        return Run(attack, json.loads(staying), code, json.loads(report), found, server.said(), time.monotonic() - began)
+        return Run(path, attack, json.loads(staying), code, json.loads(report), found, server.said(), time.monotonic() - began)
     finally:
         for process in reversed(running):
             process.end()
@@ -193,6 +196,8 @@ def faults(run):
         found.append(f"the log has {often} times: {line}")
     if not run.audit["as_before"]:
         found.append(f"not as before: {differences(run.audit)}")
+    if run.path in PATHS_THAT_REST and run.attack in TALK and not run.audit["counters"].get("peer.idle_talk_rests"):
+        found.append("the attacker's messages, which no operation needs, had as much of the thread as they liked")
     if run.audit["keys"]["names"] < LEAST_KEYS:
         found.append(f"only {run.audit['keys']['names']} new keys: {run.audit['keys']['why']}")
     return found

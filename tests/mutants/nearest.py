@@ -45,7 +45,7 @@ TESTS = {
     "transport/verbs/lanes": [VERBS.format("striping"), *ALL_VERBS],
     "transport/verbs/devices": [VERBS.format("devices"), *ALL_VERBS],
     "transport/verbs/": [*ALL_VERBS, ENDPOINT.format("rdma")],
-    "transport/tcp/": ["//tests/tcp:link_send_test", "//tests/tcp:link_receive_test", "//tests/tcp:greeting_test",
+    "transport/tcp/": ["//tests/tcp:link_send_test", "//tests/tcp:link_receive_test", "//tests/tcp:link_fairness_test", "//tests/tcp:greeting_test",
                        "//tests/tcp:greeting_limits_test",
                        "//tests/tcp:endpoint_test", "//tests/tcp:liveness_test", ENDPOINT.format("tcp"), FAULTS.format("tcp"),
                        EXCHANGE.format("tcp"), ENDPOINT.format("sluice")],

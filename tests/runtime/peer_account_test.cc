@@ -159,5 +159,24 @@ TEST_CASE("every limit has a default above zero, whatever the arena") {
   }
 }
 
+TEST_CASE(
+    "messages that no operation needs have a fifth of the thread, whatever connection they use") {
+  PeerAccounts accounts(with_keys(3, 1000));
+  auto one = accounts.open(ipv4("192.0.2.1"));
+  auto other = accounts.open(ipv4("192.0.2.2"));
+  const Instant start{std::chrono::seconds(1)};
+  CHECK_FALSE(one->overdrawn(start));
+  one->note_idle_talk(std::chrono::microseconds(100), start);
+  CHECK(one->overdrawn(start + std::chrono::microseconds(399)));
+  CHECK(accounts.open(ipv4("192.0.2.1"))->overdrawn(start + std::chrono::microseconds(399)));
+  CHECK_FALSE(one->overdrawn(start + std::chrono::microseconds(400)));
+  CHECK_FALSE(other->overdrawn(start));
+  // Two connections of a peer at once rest for both.
+  one->note_idle_talk(std::chrono::microseconds(100), start);
+  one->note_idle_talk(std::chrono::microseconds(50), start);
+  CHECK(one->overdrawn(start + std::chrono::microseconds(999)));
+  CHECK_FALSE(one->overdrawn(start + std::chrono::milliseconds(1)));
+}
+
 }  // namespace
 }  // namespace sluice

@@ -207,6 +207,12 @@ class Recorder : public LinkClient, public StreamClient {
     pushed_bytes[cookie] += length;
     if (on_pushed) on_pushed();
   }
+  bool note_messages(uint32_t count, Duration took, Instant) override {
+    noted += count;
+    noted_time += took;
+    return idle_talk;
+  }
+  bool overdrawn(Instant) const override { return rests; }
   void writable(Instant) override {
     check_upcall();
     ++writable_calls;
@@ -233,6 +239,9 @@ class Recorder : public LinkClient, public StreamClient {
   uint64_t placed_until = 0;
   uint64_t last_id = 0;
   int placed_calls = 0, writable_calls = 0, down_calls = 0;
+  bool idle_talk = false, rests = false;  // what the link is told
+  uint64_t noted = 0;                     // messages that the link told of
+  Duration noted_time{};
   std::vector<uint64_t> pushed_bytes;
   Status down;
   bool calling = false, closed = false;

@@ -29,6 +29,10 @@ class FaultyLink : public LinkClient {
   Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) override;
   Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
                               Instant now) override;
+  bool note_messages(uint32_t messages, Duration took, Instant now) override {
+    return client_->note_messages(messages, took, now);
+  }
+  bool overdrawn(Instant now) const override { return client_->overdrawn(now); }
   void writable(Instant now) override;
   void link_down(const Status& why, Instant now) override;
 

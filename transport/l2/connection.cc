@@ -396,6 +396,8 @@ bool Connection::take_message(ConstBytes message) {
     return true;
   }
   if (client_ != nullptr && early_.empty()) {
+    held_back_ = !client_->takes_messages(now_);
+    if (held_back_) return false;
     client_->on_message(message, now_);
     return true;
   }
@@ -413,6 +415,7 @@ void Connection::set_client(proto::DirectClient* client) {
   if (!leaving_) return;
   events_.clear();
   early_.clear();
+  held_back_ = false;
   if (!stopped_) slp_resume(session_);
 }
 
@@ -434,6 +437,11 @@ size_t Connection::turn(Instant now) {
   if (work > 0) {
     early_.clear();
     early_bytes_ = 0;
+    if (!stopped_) slp_resume(session_);
+    host_.activate(*this);
+  }
+  if (held_back_ && (client_ == nullptr || client_->takes_messages(now))) {
+    held_back_ = false;
     if (!stopped_) slp_resume(session_);
     host_.activate(*this);
   }

@@ -144,7 +144,7 @@ class Connection final : public proto::DirectConnection {
   // What is likely to come next: more of the pull whose front the last frame was.
   Expected expected();
   uint64_t uncopied_in(uint64_t bytes) override;
-  bool has_news() const override { return !events_.empty() || !early_.empty(); }
+  bool has_news() const override { return !events_.empty() || !early_.empty() || held_back_; }
 
   bool send(ConstBytes header, std::span<const ConstBytes> payload) override;
   Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into,
@@ -230,6 +230,7 @@ class Connection final : public proto::DirectConnection {
   // Messages that came before there was a client.
   std::vector<std::vector<std::byte>> early_;
   size_t early_bytes_ = 0;
+  bool held_back_ = false;  // the client takes no messages for now
 };
 
 }  // namespace sluice::l2

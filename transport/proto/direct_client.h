@@ -11,6 +11,9 @@ class DirectClient {
  public:
   // One control message with its payload; the bytes are valid during the call.
   virtual void on_message(ConstBytes message, Instant now) = 0;
+  // False: messages are to wait. Of engines that can hold them back; they ask again in a later
+  // turn.
+  virtual bool takes_messages(Instant) { return true; }
   virtual void on_notice(uint32_t notice, Instant now) = 0;
   virtual void on_moved(uint64_t cookie, uint64_t length, Instant now) = 0;
   // The peer refused this one; of engines that go on after that.

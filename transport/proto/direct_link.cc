@@ -9,6 +9,12 @@ namespace {
 
 constexpr const char* kOrigin = "proto/direct_link";
 
+// After so many messages the link asks whether operations needed them.
+constexpr uint32_t kMessagesPerLook = 32;
+// What one costs about, with its frame (port.cc): what an operation does not need is not timed one
+// by one.
+constexpr Duration kMessageTime = std::chrono::microseconds(4);
+
 }  // namespace
 
 DirectLink::DirectLink(Lingering& lingering, std::unique_ptr<DirectConnection> connection,
@@ -53,6 +59,14 @@ void DirectLink::on_message(ConstBytes message, Instant now) {
   if (down_) return;
   Status status = hand_on(*client_, message, now);
   if (!status.ok() && !closed()) connection_->fail(std::move(status));
+  if (++messages_ < kMessagesPerLook || closed() || down_) return;
+  idle_talk_ =
+      client_->note_messages(messages_, idle_talk_ ? messages_ * kMessageTime : Duration(0), now);
+  messages_ = 0;
+}
+
+bool DirectLink::takes_messages(Instant now) {
+  return down_ || closed() || !idle_talk_ || !client_->overdrawn(now);
 }
 
 void DirectLink::on_notice(uint32_t notice, Instant now) {

@@ -66,6 +66,7 @@ class DirectLink final : public DeviceLink, private DirectClient {
 
  private:
   void on_message(ConstBytes message, Instant now) override;
+  bool takes_messages(Instant now) override;
   void on_notice(uint32_t notice, Instant now) override;
   void on_moved(uint64_t cookie, uint64_t length, Instant now) override;
   void on_refused(uint64_t cookie, uint64_t length, const Status& why, Instant now) override;
@@ -77,7 +78,9 @@ class DirectLink final : public DeviceLink, private DirectClient {
   LinkTraits traits_;
   LinkClient* client_ = nullptr;
   DeviceClient* transfer_ = nullptr;
-  bool down_ = false;  // stopped by the session, or link_down() was said
+  bool down_ = false;       // stopped by the session, or link_down() was said
+  bool idle_talk_ = false;  // no operation needed what came lately
+  uint32_t messages_ = 0;   // since the session was told of them
   std::string local_name_, peer_name_;
 };
 

@@ -94,6 +94,7 @@ class OperationTable {
     // The generation is in the upper half: an id that was answered late finds nothing.
     op->id += uint64_t{1} << 32;
     ++used_;
+    ++changes_;
     return op;
   }
   void give_back(Operation* op) {
@@ -105,6 +106,7 @@ class OperationTable {
   void retire(Operation* op) {
     op->state = OperationState::kFree;
     --used_;
+    ++changes_;
   }
   void reuse(Operation* op) {
     op->next = free_;
@@ -137,6 +139,8 @@ class OperationTable {
     }
   }
   uint32_t used() const { return used_; }
+  // Operations that began, and operations that ended, since the table was made.
+  uint64_t changes() const { return changes_; }
   uint32_t limit() const { return limit_; }
 
  private:
@@ -157,6 +161,7 @@ class OperationTable {
   Operation* free_ = nullptr;
   uint32_t limit_;
   uint32_t used_ = 0;
+  uint64_t changes_ = 0;
 };
 
 // What a transfer keeps for operations beside the table, by slot. No allocation once it has grown

@@ -13,6 +13,10 @@
 namespace sluice::proto {
 namespace {
 
+// Messages for which the begin or the end of an operation accounts: a WANT, an OFFER, DONE,
+// RELEASE, CREDIT and what else an operation needs are fewer.
+constexpr uint64_t kMessagesPerChange = 16;
+
 uint64_t random_number(const RandomSource& random) {
   uint64_t number;
   random(std::as_writable_bytes(std::span(&number, 1)));
@@ -250,6 +254,14 @@ void Session::on_cancel(const wire::Cancel& cancel) {
   if (!cancel.offer) return wants_.on_given_up(cancel.id);
   transfer_->offer_withdrawn();
   if (!matching_.withdraw(cancel.id)) ends_.on_offer_withdrawn(cancel.id);
+}
+
+bool Session::note_messages(uint32_t messages, Duration took, Instant now) {
+  const uint64_t changes = operations_.table().changes();
+  const uint64_t of_use = (changes - std::exchange(changes_seen_, changes)) * kMessagesPerChange;
+  if (of_use >= messages) return false;
+  connection_.account->note_idle_talk(took, now);
+  return true;
 }
 
 void Session::writable(Instant) {

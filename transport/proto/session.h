@@ -141,6 +141,8 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) override;
   Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
                               Instant now) override;
+  bool note_messages(uint32_t messages, Duration took, Instant now) override;
+  bool overdrawn(Instant now) const override { return connection_.account->overdrawn(now); }
   void writable(Instant now) override;
   void link_down(const Status& why, Instant now) override;
 
@@ -161,7 +163,8 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   const ProcessMark owner_ = ProcessMark::current();
   ConnectionTicket ticket_;
   bool link_dropped_ = false;
-  bool unwanted_ = false;  // nobody receives what has come
+  bool unwanted_ = false;      // nobody receives what has come
+  uint64_t changes_seen_ = 0;  // of the operations, by note_messages()
 
   // The parts, each after those that it calls; a transfer is told of incoming_ before that exists.
   Connection connection_;

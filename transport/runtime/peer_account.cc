@@ -22,6 +22,12 @@ constexpr const char* kOrigin = "api/peer_account";
 constexpr uint64_t kReservedPart = 4;
 constexpr uint64_t kShare = 64;
 
+// How long messages that no operation needs rest for the time that they took: one part of five is
+// theirs, so that a flood leaves most of the thread to others.
+constexpr int kRestPerTalk = 4;
+
+Counter idle_talk_rests("peer.idle_talk_rests");
+
 struct ResourceRow {
   PeerLimit PeerLimits::*limit;
   const char* option;
@@ -197,6 +203,12 @@ void PeerAccount::refund(PeerResource resource, uint64_t amount) {
   amount = std::min(amount, used_[i]);
   used_[i] -= amount;
   book_->used[i] -= amount;
+}
+
+void PeerAccount::note_idle_talk(Duration took, Instant now) {
+  if (took <= Duration(0)) return;
+  idle_talk_rests.add();
+  paid_until_ = std::max(paid_until_, now) + took * kRestPerTalk;
 }
 
 Status PeerAccount::refuse(PeerResource resource, uint64_t amount) {

@@ -61,6 +61,12 @@ class PeerAccount {
   // Gives back what charge() took.
   void refund(PeerResource resource, uint64_t amount = 1);
 
+  // Messages of the peer which no operation needed took so long.
+  void note_idle_talk(Duration took, Instant now);
+  // They have had their part of the thread, a fifth, for all connections of the peer together. The
+  // rest waits.
+  bool overdrawn(Instant now) const { return paid_until_ > now; }
+
  private:
   friend class PeerAccounts;
   struct Book;
@@ -72,6 +78,7 @@ class PeerAccount {
   PeerIdentity identity_;
   std::string name_;
   std::array<uint64_t, kPeerResourceCount> used_{};
+  Instant paid_until_{};  // no idle talk before that
 };
 
 // A charge that ends with its holder.

@@ -129,6 +129,14 @@ class LinkClient {
   // The same for a message that wire::decode_fast() took, where a link looks for it.
   virtual Status handle_tagged_inline(const wire::TaggedInline& message, PayloadReader& payload,
                                       Instant now) = 0;
+  // So many messages were handed on, which took so long. True: no operation needed most of them,
+  // and overdrawn() is asked before the next.
+  virtual bool note_messages(uint32_t /*messages*/, Duration /*took*/, Instant /*now*/) {
+    return false;
+  }
+  // The peer has had its part of the thread for messages that no operation needed. The link leaves
+  // the rest where it is, and asks again in a later turn.
+  virtual bool overdrawn(Instant /*now*/) const { return false; }
   // The link said "no room" before, by whatever call; there is room now.
   virtual void writable(Instant now) = 0;
   // The path is gone: peer dead, connection reset, protocol broken. Called once.

@@ -76,6 +76,7 @@ class TcpLink final : public StreamLink, public EventHandler {
 
   // link_receive.cc: in.
   size_t receive(Instant now);
+  void note_messages(Instant began);
   ssize_t receive_staged(Instant now);
   ssize_t receive_data(Instant now);
   ssize_t drop_data(Instant now);
@@ -115,6 +116,8 @@ class TcpLink final : public StreamLink, public EventHandler {
   proto::TurnBudget* turn_ = nullptr;  // while receiving
   uint64_t cut_in_ = 0;                // the group's turn of which it used up its part
   bool receiving_ = false;
+  bool idle_talk_ = false;  // no operation needed what came lately
+  uint32_t messages_ = 0;   // since the session was told of them
 
   bool down_ = false;  // link_down() was called
   bool closed_ = false;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
@@ -22,6 +23,8 @@ constexpr size_t kBytesPerTurn = size_t{2} << 20;
 // And this long with messages: a flood of them must not hold up others for long, who wait behind it
 // once in each round trip.
 constexpr Duration kLinkTime = std::chrono::microseconds(100);
+// After so many messages the link asks whether operations needed them.
+constexpr uint32_t kMessagesPerLook = 64;
 // Read-ahead into staging: small while DATA flows, since what is read behind a DATA header
 // must be copied to its place; it grows while messages fill it.
 constexpr size_t kLeastReadAhead = 512;
@@ -64,8 +67,13 @@ TcpLink::TcpLink(LinkGroup& group, Descriptor fd, const LinkTraits& traits)
 // handled, is remembered in readable_, unparsed_ and on the group's list.
 size_t TcpLink::receive(Instant now) {
   if (receiving_) return 0;
-  receiving_ = true;
   readable_ = true;
+  if (idle_talk_ && data_left_ == 0 && client_->overdrawn(now)) {
+    group_->add_todo(this);
+    return 0;
+  }
+  const Instant began = idle_talk_ ? sluice::now() : now;
+  receiving_ = true;
   proto::TurnBudget turn(kLinkTime);
   turn_ = &turn;
   size_t total = 0;
@@ -93,10 +101,18 @@ size_t TcpLink::receive(Instant now) {
   }
   if (!usable()) {
     return_block();
-  } else if (readable_ || unparsed_) {
-    group_->add_todo(this);
+    return total;
   }
+  messages_ += turn.messages();
+  if (idle_talk_ || messages_ >= kMessagesPerLook) note_messages(began);
+  if (readable_ || unparsed_) group_->add_todo(this);
   return total;
+}
+
+// Whether the peer talks without need. The first time that is found, it costs the peer nothing.
+void TcpLink::note_messages(Instant began) {
+  const Instant now = idle_talk_ ? sluice::now() : began;
+  idle_talk_ = client_->note_messages(std::exchange(messages_, 0), now - began, now);
 }
 
 // What a read that gave nothing means. Always returns 0 or less.
