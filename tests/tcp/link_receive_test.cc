@@ -16,8 +16,6 @@ wire::Data data_at(uint64_t id, uint64_t offset) {
   return data;
 }
 
-Bytes ping(uint64_t nonce) { return frame(wire::Ping{.nonce = nonce, .reply = false}); }
-
 void append(Bytes& stream, const Bytes& more) {
   stream.insert(stream.end(), more.begin(), more.end());
 }
