@@ -25,8 +25,8 @@ NO_EFFECT, HIT = 3, 4
 # seconds have passed (LogThrottle).
 MOST_LIKE_LINES = 4
 SECONDS_BETWEEN_LINES = 10
-# Where a peer's messages rest if they are too many and no operation needs them, and attacks that are such messages.
-PATHS_THAT_REST = ("tcp", "udp", "l2")
+# What counts that a peer's messages wait because they are too many and no operation needs them; attacks that are such messages.
+HELD_BACK = {"tcp": "tcp.messages_held_back", "udp": "l2.messages_held_back", "l2": "l2.messages_held_back"}
 TALK = ("ping_flood", "keys_flood")
 
 
@@ -196,7 +196,7 @@ def faults(run):
         found.append(f"the log has {often} times: {line}")
     if not run.audit["as_before"]:
         found.append(f"not as before: {differences(run.audit)}")
-    if run.path in PATHS_THAT_REST and run.attack in TALK and not run.audit["counters"].get("peer.idle_talk_rests"):
+    if run.attack in TALK and run.path in HELD_BACK and not run.audit["counters"].get(HELD_BACK[run.path]):
         found.append("the attacker's messages, which no operation needs, had as much of the thread as they liked")
     if run.audit["keys"]["names"] < LEAST_KEYS:
         found.append(f"only {run.audit['keys']['names']} new keys: {run.audit['keys']['why']}")

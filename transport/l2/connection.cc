@@ -28,6 +28,7 @@ constexpr size_t kEarlyMessageBytes = 64;  // a vector and what an allocator add
 static_assert(kLargestMessage <= SLP_MAX_MESSAGE && kWindows == SLP_HANDLES &&
               kMoves == 2 * SLP_TRANSFERS);
 
+Counter messages_held_back("l2.messages_held_back");
 Counter connects("l2.connects");
 Counter accepts("l2.accepts");
 
@@ -397,7 +398,10 @@ bool Connection::take_message(ConstBytes message) {
   }
   if (client_ != nullptr && early_.empty()) {
     held_back_ = !client_->takes_messages(now_);
-    if (held_back_) return false;
+    if (held_back_) {
+      messages_held_back.add();
+      return false;
+    }
     client_->on_message(message, now_);
     return true;
   }

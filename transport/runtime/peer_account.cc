@@ -26,8 +26,6 @@ constexpr uint64_t kShare = 64;
 // theirs, so that a flood leaves most of the thread to others.
 constexpr int kRestPerTalk = 4;
 
-Counter idle_talk_rests("peer.idle_talk_rests");
-
 struct ResourceRow {
   PeerLimit PeerLimits::*limit;
   const char* option;
@@ -207,7 +205,6 @@ void PeerAccount::refund(PeerResource resource, uint64_t amount) {
 
 void PeerAccount::note_idle_talk(Duration took, Instant now) {
   if (took <= Duration(0)) return;
-  idle_talk_rests.add();
   paid_until_ = std::max(paid_until_, now) + took * kRestPerTalk;
 }
 

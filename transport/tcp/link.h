@@ -117,6 +117,7 @@ class TcpLink final : public StreamLink, public EventHandler {
   uint64_t cut_in_ = 0;                // the group's turn of which it used up its part
   bool receiving_ = false;
   bool idle_talk_ = false;  // no operation needed what came lately
+  bool held_back_ = false;  // what comes next is left in the socket for now
   uint32_t messages_ = 0;   // since the session was told of them
 
   bool down_ = false;  // link_down() was called

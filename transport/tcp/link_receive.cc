@@ -36,6 +36,7 @@ constexpr size_t kTailBytes = 256;
 constexpr size_t kDropBytes = size_t{1} << 20;
 
 Counter turns_cut("tcp.turns_cut");  // messages were left for the next turn
+Counter messages_held_back("tcp.messages_held_back");
 Counter staged_bytes_copied("tcp.staged_bytes_copied");
 Counter data_bytes_dropped("tcp.data_bytes_dropped");
 
@@ -69,9 +70,11 @@ size_t TcpLink::receive(Instant now) {
   if (receiving_) return 0;
   readable_ = true;
   if (idle_talk_ && data_left_ == 0 && client_->overdrawn(now)) {
+    if (!std::exchange(held_back_, true)) messages_held_back.add();
     group_->add_todo(this);
     return 0;
   }
+  held_back_ = false;
   const Instant began = idle_talk_ ? sluice::now() : now;
   receiving_ = true;
   proto::TurnBudget turn(kLinkTime);
