@@ -125,6 +125,13 @@ class Controls(unittest.TestCase):
         self.plant("transport/api/page.cc", '#include <sluice/proto/session.h>\n#include "tests/support/skip.h"\n')
         self.catches(checks.rooms, "'api' must not see 'proto'", "'api' must not see 'tests'")
 
+    def test_of_the_tools_the_main_job_alone_sees_the_plugins(self):
+        self.plant("plugins/grpc/bridge.h", "#pragma once\n")
+        self.plant("tools/demo_job/lane.cc", "#include <sluice/grpc/bridge.h>\n")
+        self.assertEqual(self.found(checks.rooms), [])
+        self.plant("tools/perf/lane.cc", "#include <sluice/grpc/bridge.h>\n")
+        self.catches(checks.rooms, "tools/perf/lane.cc:1 includes <sluice/grpc/bridge.h>: 'tools' must not see 'plugins'")
+
     def test_a_dependency_that_no_include_shows(self):
         self.plant("transport/base/BUILD", BASE_BUILD.replace('":word"', '":word", "//transport/api:page"'))
         self.catches(checks.rooms, "//transport/base:line depends on //transport/api:page: 'base' must not see 'api'")

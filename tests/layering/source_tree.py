@@ -69,6 +69,6 @@ def room_of(path):
         if parts[1] == "l2" and len(parts) > 3:
             return "/".join(parts[1:3])
         return parts[1] if len(parts) > 2 else "sluice"
-    if parts[0] == "kernel_compat" or parts[:2] == ["tools", "dump"]:
+    if parts[0] == "kernel_compat" or parts[:2] in (["tools", "dump"], ["tools", "demo_job"]):
         return "/".join(parts[:2])
     return parts[0]

@@ -36,7 +36,9 @@ MAY_SEE = {
     "plugins": _TRANSPORT,
     # slp_frame measures the protocol alone, without a network.
     "benchmarks": _TRANSPORT + ["plugins", "kernel_compat/slp"],
-    "tools": _TRANSPORT + ["tools/dump"],
+    "tools": _TRANSPORT + ["tools/dump", "tools/demo_job"],
+    # The main job compares with gRPC, so it needs gRPC already; no other tool may.
+    "tools/demo_job": _TRANSPORT + ["plugins", "tools"],
     # Prints what the protocol's own code reads.
     "tools/dump": _TRANSPORT + ["kernel_compat/slp"],
     "kernel_compat/uapi": [],
