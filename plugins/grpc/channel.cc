@@ -1,5 +1,6 @@
 // The client's line: a channel of gRPC's own with one interceptor, the last of the chain.
 #include <cstring>
+#include <optional>
 #include <typeinfo>
 #include <utility>
 
@@ -7,6 +8,7 @@
 #include <sluice/grpc/bridge.h>
 #include <sluice/grpc/client_link.h>
 #include <sluice/grpc/discovery.h>
+#include <sluice/select/paths.h>
 
 namespace sluice::grpc {
 namespace {
@@ -55,19 +57,23 @@ MessageLimits limits_of(const ::grpc::ChannelArguments& arguments) {
 
 // A target that forces a path: that path, and the target as gRPC takes it.
 struct Target {
-  Path forced = Path::kNone;
+  const PathDescriptor* forced = nullptr;
   std::string plain;
 };
 
 Target read_target(const std::string& target) {
-  constexpr std::pair<const char*, Path> kSchemes[] = {{"sluice://", Path::kNone},
-                                                       {"shm://", Path::kShm},
-                                                       {"rdma://", Path::kVerbs},
-                                                       {"l2://", Path::kPacket},
-                                                       {"tcp://", Path::kTcp}};
-  for (const auto& [scheme, path] : kSchemes)
-    if (target.starts_with(scheme)) return {path, target.substr(std::strlen(scheme))};
-  return {Path::kNone, target};
+  const auto without = [&](Scheme scheme) -> std::optional<std::string> {
+    const std::string prefix = std::string(to_string(scheme)) + "://";
+    if (!target.starts_with(prefix)) return std::nullopt;
+    return target.substr(prefix.size());
+  };
+  if (auto plain = without(Scheme::kSluice)) return {nullptr, *plain};
+  // The first of a scheme: l2:// is frames as the kernel sends them.
+  for (const PathDescriptor* path : known_paths()) {
+    if (path->explain == nullptr) continue;  // not between processes
+    if (auto plain = without(path->scheme)) return {path, *plain};
+  }
+  return {nullptr, target};
 }
 
 bool is_secure(const ::grpc::ChannelCredentials& credentials) {
@@ -107,7 +113,7 @@ std::shared_ptr<::grpc::Channel> CreateCustomChannelWithInterceptors(
         "it to kSealed or kAny, or leave the scheme out of the target";
   }
   std::shared_ptr<ClientLink> link;
-  if (barred == nullptr || read.forced != Path::kNone) {
+  if (barred == nullptr || read.forced != nullptr) {
     Result<std::shared_ptr<ContextThread>> thread = ContextThread::start();
     if (thread.ok()) {
       link = std::make_shared<ClientLink>(
@@ -116,7 +122,7 @@ std::shared_ptr<::grpc::Channel> CreateCustomChannelWithInterceptors(
                    .forced = read.forced,
                    .barred = barred});
       interceptors.push_back(std::make_unique<BridgeFactory>(link));
-    } else if (read.forced != Path::kNone) {
+    } else if (read.forced != nullptr) {
       log(LogLevel::kWarning, "grpc: calls to " + target + " fail: " + thread.status().to_string());
       return ::grpc::CreateCustomChannel("unix:/nonexistent/see this program's log", credentials,
                                          arguments);

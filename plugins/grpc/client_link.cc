@@ -22,28 +22,15 @@ constexpr Duration kAskAgain = std::chrono::seconds(10);
 // The same where calls fail until then.
 constexpr Duration kTryAgain = std::chrono::seconds(1);
 
-const char* scheme_of(Path forced) {
-  switch (forced) {
-    case Path::kShm: return "shm://";
-    case Path::kPacket: return "l2://";
-    case Path::kVerbs: return "rdma://";
-    default: return "tcp://";
-  }
-}
-
-// What to do if the server is reached by another path than the one that is forced.
-const char* remedy_for(Path forced) {
-  switch (forced) {
-    case Path::kShm:
-      return "the server must run on this machine, in this network namespace, and listen at "
-             "sluice:// (ListenerOptions::address)";
-    case Path::kPacket:
-      return "set SLUICE_ETHERNET=1 where the server runs; both must be on one Ethernet, may send "
-             "raw frames (sluice doctor says so), and the server must listen at sluice:// "
-             "(ListenerOptions::address)";
-    default:
-      return "the server must listen at sluice:// or at that path (ListenerOptions::address)";
-  }
+// Why a path that the target forces cannot be had, and what to do.
+Status not_by(const PathDescriptor& forced, const Status& why) {
+  const std::string scheme = std::string(to_string(forced.scheme)) + "://";
+  const std::string needs = forced.needs.empty() ? "" : std::string(forced.needs) + "; ";
+  return Status(Code::kUnreachable, Scope::kEndpoint, "grpc/client_link",
+                "the target forces " + scheme + ", which cannot be had (" +
+                    std::string(why.detail()) + "): " + needs +
+                    "the server must listen at sluice:// or at that path "
+                    "(ListenerOptions::address)");
 }
 
 }  // namespace
@@ -149,19 +136,11 @@ Result<Endpoint> ClientLink::connect(const std::string& address) {
   ConnectOptions options;
   options.timeout = kSearchTime;
   options.require.sealed = rule_.sealed_only;
-  options.require.rdma = rule_.forced == Path::kVerbs;
-  options.ethernet = rule_.forced == Path::kPacket;
-  std::string at = address;
-  if (rule_.forced == Path::kTcp && at.starts_with("sluice://")) at.replace(0, 6, "tcp");
-  SLUICE_TRY(Endpoint endpoint, thread_->context().connect(at, options));
-  const EndpointInfo info = endpoint.info();
-  Path path = info.path.path;
-  if (path == Path::kModule) path = Path::kPacket;  // both are plain Ethernet
-  if (!forced() || path == rule_.forced) return endpoint;
-  return Status(Code::kUnreachable, Scope::kEndpoint, "grpc/client_link",
-                "the target forces " + std::string(scheme_of(rule_.forced)) +
-                    ", and the server is reached by " + std::string(to_string(path)) + " (" +
-                    info.reason + "): " + remedy_for(rule_.forced));
+  if (forced()) options.require.path = rule_.forced->path;
+  Result<Endpoint> endpoint = thread_->context().connect(address, options);
+  if (forced() && endpoint.code() == Code::kUnsupported)
+    return not_by(*rule_.forced, endpoint.status());
+  return endpoint;
 }
 
 void ClientLink::settle(State state, Duration plain_for) {

@@ -16,6 +16,7 @@
 #include <sluice/grpc/client_call.h>
 #include <sluice/grpc/connection.h>
 #include <sluice/grpc/context_thread.h>
+#include <sluice/spi/path_descriptor.h>
 
 namespace sluice::grpc {
 
@@ -28,7 +29,8 @@ struct MessageLimits {
 // Which paths a channel may use.
 struct PathRule {
   bool sealed_only = false;
-  Path forced = Path::kNone;     // this one alone, and not gRPC's own connection
+  // This one alone, and not gRPC's own connection; null: any.
+  const PathDescriptor* forced = nullptr;
   const char* barred = nullptr;  // why none may be used; requires: one is forced
 };
 
@@ -50,7 +52,7 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   Arena& arena() { return thread_->arena(); }
   const MessageLimits& limits() const { return limits_; }
   // No call may go by gRPC's own connection.
-  bool forced() const { return rule_.forced != Path::kNone; }
+  bool forced() const { return rule_.forced != nullptr; }
 
   // Thread: the context thread's, all that follows.
   // Decides once it is known whether there is a bridge.

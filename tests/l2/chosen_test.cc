@@ -129,6 +129,66 @@ TEST_CASE(
   scene.two.say_goodbye();
 }
 
+TEST_CASE("sluice:// takes the path that is required of a neighbour, or fails", "[l2]") {
+  NEEDS_WIRE();
+  NothingLeftBehind audit;
+  Addresses addresses;
+  for (const auto& [wished, path] : {std::pair(true, Path::kPacket), std::pair(true, Path::kTcp),
+                                     std::pair(false, Path::kTcp)}) {
+    INFO(to_string(path) << ", the listener wishes Ethernet: " << wished);
+    Scene scene(chosen(wished, path == Path::kTcp));
+    auto connected = scene.two.near->connect(
+        scene.two.address, {.require = {.path = path}, .timeout = std::chrono::seconds(10)});
+    INFO(connected.status().to_string());
+    REQUIRE(connected.ok());
+    CHECK(connected->info().path.path == path);
+    scene.two.say_goodbye();
+  }
+  Scene scene(chosen(false, false));
+  auto refused = scene.two.near->connect(
+      scene.two.address, {.require = {.path = Path::kPacket}, .timeout = std::chrono::seconds(10)});
+  INFO(refused.status().to_string());
+  CHECK(refused.code() == Code::kUnsupported);
+  CHECK_THAT(std::string(refused.status().detail()),
+             Catch::Contains("not l2: the peer listens for no frames there"));
+  scene.two.say_goodbye();
+}
+
+// Where shared memory is there, and would be taken.
+TEST_CASE("within one machine sluice:// takes the path that is required, or fails", "[l2]") {
+  Two two({.listen_at = "sluice://127.0.0.1:0",
+           .way = [](Context&, const std::string& listening) { return listening; }});
+  CHECK(two.client.info().path.path == Path::kShm);
+  for (const Path path : {Path::kShm, Path::kTcp}) {
+    auto connected = two.near->connect(two.address, {.require = {.path = path}});
+    INFO(to_string(path) << ": " << connected.status().to_string());
+    REQUIRE(connected.ok());
+    CHECK(connected->info().path.path == path);
+  }
+  for (const Path path : {Path::kVerbs, Path::kPacket, Path::kModule}) {
+    auto refused = two.near->connect(two.address, {.require = {.path = path}});
+    INFO(to_string(path) << ": " << refused.status().to_string());
+    CHECK(refused.code() == Code::kUnsupported);
+    const std::string demands = "Requirements::path demands " + std::string(to_string(path));
+    CHECK_THAT(std::string(refused.status().detail()), Catch::Contains("not shm: " + demands));
+    CHECK_THAT(std::string(refused.status().detail()), Catch::Contains("not tcp: " + demands));
+  }
+  CHECK(
+      two.near->connect("tcp" + two.address.substr(6), {.require = {.path = Path::kShm}}).code() ==
+      Code::kUnsupported);
+  two.say_goodbye();
+}
+
+TEST_CASE("a listener of sluice:// serves the path that is required alone", "[l2]") {
+  auto context = open_context({});
+  REQUIRE(context.ok());
+  REQUIRE((*context)->listen("sluice://127.0.0.1:0", {.require = {.path = Path::kShm}}).ok());
+  auto refused = (*context)->listen("sluice://127.0.0.1:0", {.require = {.path = Path::kLoopback}});
+  CHECK(refused.code() == Code::kUnsupported);
+  CHECK_THAT(std::string(refused.status().detail()),
+             Catch::Contains("Requirements::path demands loopback"));
+}
+
 TEST_CASE("sluice:// goes by TCP to who is no neighbour, and says so", "[l2]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;

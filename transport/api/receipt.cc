@@ -4,6 +4,8 @@ namespace sluice {
 
 std::string unmet(const Requirements& require, const PathProperties& properties) {
   std::string name(to_string(properties.path));
+  if (require.path != Path::kNone && properties.path != require.path)
+    return "Requirements::path demands " + std::string(to_string(require.path));
   if (require.rdma && !properties.capabilities.has(Capability::kRdma)) return name + " is not RDMA";
   if (require.sealed && !properties.capabilities.has(Capability::kSealed)) {
     return name +

@@ -76,7 +76,11 @@ struct Requirements {
   bool rdma = false;
   bool sealed = false;  // Capability::kSealed
   int max_copies = -1;  // CPU copies of each byte, both sides and kernels; -1: any
+  // This path and no other; kNone: any. sluice:// then tries no other, and plain Ethernet as if
+  // ConnectOptions::ethernet, or that of ListenOptions, were set.
+  Path path = Path::kNone;
 
+  // Of two different paths the left one's is kept.
   constexpr Requirements operator|(const Requirements& other) const {
     Requirements both = *this;
     both.zero_copy = zero_copy || other.zero_copy;
@@ -84,6 +88,7 @@ struct Requirements {
     both.sealed = sealed || other.sealed;
     if (max_copies < 0 || (other.max_copies >= 0 && other.max_copies < max_copies))
       both.max_copies = other.max_copies;
+    if (path == Path::kNone) both.path = other.path;
     return both;
   }
 };

@@ -29,6 +29,9 @@ const PathDescriptor kPath{
     .explain = explain,
     .remedy =
         "build and load the module: kernel_compat/README.md; until then l2://INTERFACE or tcp",
+    .needs =
+        "both ends must be on one Ethernet and have the kernel module, and the listener must wish "
+        "Ethernet: set SLUICE_ETHERNET=1 where it runs",
     .open = open,
 };
 

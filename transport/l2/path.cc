@@ -53,6 +53,9 @@ const PathDescriptor kPacketPath{
     .explain = explain_packet,
     .trial_address = packet_trial,
     .remedy = "give the program CAP_NET_RAW, or run `sluice broker`: docs/ethernet.md",
+    .needs =
+        "both ends must be machines on one Ethernet that may send raw frames, which sluice doctor "
+        "says, and the listener must wish Ethernet: set SLUICE_ETHERNET=1 where it runs",
     .open = open,
 };
 

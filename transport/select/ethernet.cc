@@ -55,7 +55,10 @@ uint16_t port_of(const ListenerCore* listener) {
 
 }  // namespace
 
-bool ethernet_wanted(bool option) { return option || setting_is("SLUICE_ETHERNET", "1"); }
+bool ethernet_wanted(bool option, const Requirements& require) {
+  return option || require.path == Path::kModule || require.path == Path::kPacket ||
+         setting_is("SLUICE_ETHERNET", "1");
+}
 
 PathProperties ethernet_properties(Path path, bool sealed) {
   PathProperties properties =
@@ -182,7 +185,7 @@ class Choice final : public PathChoice {
   std::string_view why_met() const override { return ""; }  // its session says so
   std::string_view why_paired() const override { return "the peer chose it"; }
   bool serves(const ListenOptions& options, std::string& why_not) const override {
-    if (!ethernet_wanted(options.ethernet)) {
+    if (!ethernet_wanted(options.ethernet, options.require)) {
       why_not = why_off(carrier_, options.require);
       return false;
     }
@@ -226,7 +229,7 @@ Result<Address> Choice::place_of(const PathAttempt& attempt) const {
 }
 
 Task<Result<std::unique_ptr<MetPeer>>> Choice::meet(const PathAttempt& attempt) {
-  if (!ethernet_wanted(attempt.options.ethernet))
+  if (!ethernet_wanted(attempt.options.ethernet, attempt.options.require))
     co_return unusable(why_off(carrier_, attempt.options.require));
   const Duration patience = (attempt.deadline - now()) / 2;  // the other half is for the next path
   SLUICE_CO_TRY(Address address, place_of(attempt));

@@ -12,8 +12,8 @@
 
 namespace sluice::select {
 
-// By the option, or by SLUICE_ETHERNET=1 for a whole process.
-bool ethernet_wanted(bool option);
+// By the option, by a requirement of that path, or by SLUICE_ETHERNET=1 for a whole process.
+bool ethernet_wanted(bool option, const Requirements& require);
 
 // What a carrier can do at the least: with a secret frames are copied more often, which is found
 // out when they meet. `sealed`: with a secret.

@@ -149,6 +149,7 @@ const PathDescriptor kPath{
     .explain = explain,
     .trial_address = trial_address,
     .remedy = "in a container allow memfd_create and pidfd_open (seccomp)",
+    .needs = "both ends must run on one machine, as one user, in one network namespace",
     .open = open,
     .choose = choose,
 };

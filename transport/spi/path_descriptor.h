@@ -33,6 +33,9 @@ struct PathDescriptor {
   // if that fails.
   std::string (*trial_address)() = nullptr;
   std::string_view remedy = {};
+  // What both ends need so that sluice:// can take it; empty: nothing beside an IP address. For the
+  // error of who asks for this path alone.
+  std::string_view needs = {};
   // Null: another descriptor's provider has it.
   std::unique_ptr<Provider> (*open)(ContextCore& context) = nullptr;
   // Its part in sluice://, with the provider that open() made. Null: sluice:// does not try it.

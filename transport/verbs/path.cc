@@ -53,7 +53,7 @@ class AtAnyPort final : public PathListener {
 
 // What a device copies is known when its connection is.
 std::string lacking_of_any_device(const Requirements& require) {
-  return unmet({.sealed = require.sealed}, {.path = Path::kVerbs});
+  return unmet({.sealed = require.sealed, .path = require.path}, {.path = Path::kVerbs});
 }
 
 class Choice final : public PathChoice {
@@ -155,6 +155,7 @@ const PathDescriptor kPath{
     .remedy =
         "`sluice info --explain` lists devices, ports and GIDs; `sluice lab` has an RDMA "
         "device in a guest",
+    .needs = "both ends need an RDMA device that reaches the other one: sluice doctor says so",
     .open = open,
     .choose = choose,
 };

@@ -108,10 +108,16 @@ TEST_CASE("a forced path that cannot be had fails, and says why", "[grpc][paths]
   };
   {
     InteropServer over_tcp(By::kTcp);
-    fails("shm://" + over_tcp.target(),
-          "the target forces shm://, and the server is reached by tcp");
+    fails("shm://" + over_tcp.target(), "the target forces shm://, which cannot be had");
     fails("shm://" + over_tcp.target(), "ListenerOptions::address");
-    fails("l2://" + over_tcp.target(), "SLUICE_ETHERNET=1 where the server runs");
+    fails("l2://" + over_tcp.target(), "set SLUICE_ETHERNET=1 where it runs");
+  }
+  {
+    // Both ends are of one machine: shared memory is better, and is not what was asked for.
+    InteropServer by_shm(By::kShm);
+    fails("l2://" + by_shm.target(), "not shm: Requirements::path demands packet");
+    fails("kmod://" + by_shm.target(), "have the kernel module");
+    fails("rdma://" + by_shm.target(), "need an RDMA device");
   }
   {
     InteropServer plain(By::kPlain);
