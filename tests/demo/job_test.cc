@@ -78,7 +78,8 @@ void check_all_modes(int workers, int servers = 1, const std::vector<std::string
   }
   std::set<std::string> expected;
   for (const char* path : {"shm", "rdma", "tcp"}) {
-    for (const char* mode : {"zerocopy", "onecopy", "grpc-unary", "grpc-stream"})
+    for (const char* mode :
+         {"zerocopy", "onecopy", "grpc-over-sluice", "grpc-unary", "grpc-expert"})
       expected.insert(std::string(path) + " " + mode);
   }
   // What this machine has not is told, not left out.
@@ -178,11 +179,11 @@ TEST_CASE("rdma alone on a machine without it runs nothing, says why, and is no 
   const nlohmann::json document = command.read_json();
   const bool here = document.at("unavailable").empty();
   CHECK(outcome.exit_code == (here ? 0 : 77));
-  CHECK(document.at("results").size() == (here ? 4u : 0u));
+  CHECK(document.at("results").size() == (here ? 5u : 0u));
   if (!here) CHECK(outcome.out.find("rdma not available: ") != std::string::npos);
 }
 
-TEST_CASE("the best gRPC mode of a path has ratio 1 to itself") {
+TEST_CASE("the best mode of plain gRPC of a path has ratio 1 to itself") {
   DemoCommand command;
   REQUIRE(command.run(command.with_json({"--model", "tiny", "--steps", "3", "--paths", "shm"}))
               .exit_code == 0);
@@ -190,7 +191,8 @@ TEST_CASE("the best gRPC mode of a path has ratio 1 to itself") {
   const nlohmann::json document = command.read_json();
   for (const nlohmann::json& entry : document.at("results")) {
     if (entry.at("mode") == "grpc-unary") CHECK(entry.at("ratio_to_grpc_unary") == 1.0);
-    if (entry.at("mode").get<std::string>().rfind("grpc", 0) == 0)
+    const std::string mode = entry.at("mode");
+    if (mode == "grpc-unary" || mode == "grpc-expert")
       best = std::max<double>(best, entry.at("ratio_to_grpc"));
   }
   CHECK(best == 1.0);
@@ -227,7 +229,7 @@ TEST_CASE("a wrong byte is found in every mode on every path, and no figure is t
   CHECK(outcome.exit_code == 4);
   const nlohmann::json document = command.read_json();
   const nlohmann::json results = document.at("results");
-  REQUIRE(results.size() == (document.at("unavailable").empty() ? 12 : 8));
+  REQUIRE(results.size() == (document.at("unavailable").empty() ? 15 : 10));
   for (const nlohmann::json& entry : results) {
     INFO(entry.dump());
     CHECK(entry.at("verified") == false);
@@ -246,8 +248,11 @@ TEST_CASE("a refused flag is told with its name, its value and an example") {
                Refusal{"--workers", "65", "--workers 2"}, Refusal{"--servers", "33", "--servers 2"},
                Refusal{"--servers", "0", "--servers 2"},
                Refusal{"--modes", "zerocopy,teleport",
-                       "--modes zerocopy,onecopy,grpc-unary,grpc-stream,graph"},
-               Refusal{"--modes", ",", "--modes zerocopy,onecopy,grpc-unary,grpc-stream,graph"},
+                       "--modes zerocopy,onecopy,grpc-over-sluice,grpc-unary,"
+                       "grpc-expert,grpc-stream,graph"},
+               Refusal{"--modes", ",",
+                       "--modes zerocopy,onecopy,grpc-over-sluice,grpc-unary,"
+                       "grpc-expert,grpc-stream,graph"},
                Refusal{"--paths", "pigeon", "--paths shm,rdma,l2,tcp"},
                Refusal{"--model", "vgg19", "--model vgg16"},
                Refusal{"--json", "/nowhere/x.json", "--json demo.json"},
@@ -288,7 +293,7 @@ TEST_CASE("a step that takes longer than the timeout fails the run and names the
 }
 
 TEST_CASE("an interrupt ends all processes") {
-  const std::string mode = GENERATE("zerocopy", "grpc-stream", "graph");
+  const std::string mode = GENERATE("zerocopy", "grpc-over-sluice", "grpc-expert", "graph");
   const int signal = GENERATE(SIGINT, SIGTERM, SIGKILL);
   DemoCommand command;
   CommandOutcome outcome =

@@ -26,14 +26,16 @@ void check_rejoin(const std::string& mode, const std::string& path, int workers,
 
 // A seed is a place to die (before, in or after the pull or the push) and a worker.
 TEST_CASE("a killed worker rejoins, wherever in the step it died") {
-  const std::string mode = GENERATE("zerocopy", "onecopy", "grpc-unary", "grpc-stream");
+  const std::string mode =
+      GENERATE("zerocopy", "onecopy", "grpc-over-sluice", "grpc-unary", "grpc-expert");
   const std::string path = GENERATE("shm", "tcp");
   const int seed = GENERATE(range(0, 5));
   check_rejoin(mode, path, 1, seed);
 }
 
 TEST_CASE("a killed worker rejoins while another one waits for it") {
-  const std::string mode = GENERATE("zerocopy", "onecopy", "grpc-unary", "grpc-stream");
+  const std::string mode =
+      GENERATE("zerocopy", "onecopy", "grpc-over-sluice", "grpc-unary", "grpc-expert");
   const std::string path = GENERATE("shm", "tcp");
   const int seed = GENERATE(range(5, 10));
   check_rejoin(mode, path, 2, seed);
@@ -41,7 +43,7 @@ TEST_CASE("a killed worker rejoins while another one waits for it") {
 
 // With gRPC some servers have its gradients then, and average them, while others have not.
 TEST_CASE("a killed worker rejoins several servers") {
-  const std::string mode = GENERATE("zerocopy", "grpc-unary");
+  const std::string mode = GENERATE("zerocopy", "grpc-unary", "grpc-expert");
   const int seed = GENERATE(range(0, 5));
   check_rejoin(mode, "tcp", 1, seed, 3);
 }

@@ -7,9 +7,9 @@ class DemoAlone(command.CommandTest):
     def test_the_job_runs_verified_and_ends_with_a_table(self):
         out = self.run_command("demo", "--model", "tiny", "--steps", "2", "--paths", "shm,tcp").stdout
         rows = [line.split() for line in out.splitlines() if line.startswith(("shm ", "tcp "))]
-        self.assertEqual(len(rows), 8, out)
+        self.assertEqual(len(rows), 10, out)
         self.assertEqual({row[-1] for row in rows}, {"yes"}, out)  # every byte was compared
-        self.assertEqual({row[1] for row in rows}, {"zerocopy", "onecopy", "grpc-unary", "grpc-stream"})
+        self.assertEqual({row[1] for row in rows}, {"zerocopy", "onecopy", "grpc-over-sluice", "grpc-unary", "grpc-expert"})
 
     def test_a_wrong_command_line_is_told_with_an_example(self):
         for arguments in ((), ("perf",), ("demo", "--model", "huge")):

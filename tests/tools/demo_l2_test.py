@@ -45,7 +45,7 @@ class OverEthernet(command.CommandTest):
         document, done = self.demo("--paths", "shm,tcp,l2", "--steps", "3", "--workers", "2")
         self.assertEqual(document["unavailable"], [])
         results = {(entry["path"], entry["mode"]): entry for entry in document["results"]}
-        modes = ("zerocopy", "onecopy", "grpc-unary", "grpc-stream")
+        modes = ("zerocopy", "onecopy", "grpc-over-sluice", "grpc-unary", "grpc-expert")
         self.assertEqual(set(results), {(path, mode) for path in ("shm", "l2", "tcp") for mode in modes}, done.stdout)
         for entry in results.values():
             self.assertTrue(entry["verified"], done.stdout)
@@ -77,8 +77,14 @@ class OverEthernet(command.CommandTest):
         self.assertGreaterEqual(entry["restarts"], 1)
 
     def test_an_interface_can_be_named_instead(self):
-        document, _ = self.demo("--paths", "l2", "--l2", "lo", "--steps", "1")
-        self.assertEqual([entry["verified"] for entry in document["results"]], [True] * 4)
+        document, done = self.demo("--paths", "l2", "--l2", "lo", "--steps", "1")
+        self.assertEqual({entry["mode"]: entry["verified"] for entry in document["results"]},
+                         {"zerocopy": True, "onecopy": True, "grpc-unary": True, "grpc-expert": True})
+        # Where the bridge would go by shared memory, it is not measured as l2.
+        entry, = document["unavailable"]
+        self.assertEqual((entry["path"], entry["mode"]), ("l2", "grpc-over-sluice"))
+        self.assertIn("leave --l2 out", entry["reason"])
+        self.assertIn(f"l2   grpc-over-sluice not available: {entry['reason']}", done.stdout)
 
     def test_why_it_cannot_is_told(self):
         for what, without, remedy in (("sys_admin", "need root (CAP_SYS_ADMIN)", "--l2 lo"), ("net_raw", "CAP_NET_RAW", "setcap cap_net_raw+ep /")):

@@ -120,7 +120,7 @@ class Demo(command.CommandTest):
         document = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         self.assertEqual(document["unavailable"], [])
         results = {(entry["path"], entry["mode"]): entry for entry in document["results"]}
-        modes = ("zerocopy", "onecopy", "grpc-unary", "grpc-stream")
+        modes = ("zerocopy", "onecopy", "grpc-over-sluice", "grpc-unary", "grpc-expert")
         self.assertEqual(set(results), {(path, mode) for path in ("shm", "rdma", "tcp") for mode in modes}, done.stdout)
         for entry in results.values():
             self.assertTrue(entry["verified"])

@@ -18,7 +18,7 @@ using demo::JobOptions;
 // The flags as they were typed; lists are split here so that an error can name its part.
 struct Flags {
   JobOptions options;
-  std::string modes = "zerocopy,onecopy,grpc-unary,grpc-stream";
+  std::string modes = "zerocopy,onecopy,grpc-over-sluice,grpc-unary,grpc-expert";
   std::string paths = "shm,rdma,tcp";
   std::string corrupt;
 };
@@ -62,8 +62,9 @@ std::vector<T> parse_list(const std::string& flag, const std::string& text,
 }
 
 void check(Flags& flags) {
-  flags.options.modes = parse_list("--modes", flags.modes, demo::kModes,
-                                   "zerocopy,onecopy,grpc-unary,grpc-stream,graph");
+  flags.options.modes =
+      parse_list("--modes", flags.modes, demo::kModes,
+                 "zerocopy,onecopy,grpc-over-sluice,grpc-unary,grpc-expert,grpc-stream,graph");
   flags.options.routes = parse_list("--paths", flags.paths, demo::kRoutes, "shm,rdma,l2,tcp");
   if (flags.options.model != "vgg16" && flags.options.model != "tiny") {
     refuse("--model", flags.options.model, "is neither vgg16 nor tiny", "vgg16");
@@ -110,8 +111,10 @@ void add_demo_command(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command
       ->add_option("--modes", flags->modes,
-                   "Of zerocopy, onecopy, grpc-unary, grpc-stream, and graph: as zerocopy, from "
-                   "a plan of the job's dataflow graph")
+                   "Of zerocopy, onecopy, grpc-over-sluice (grpc-unary with one changed line at "
+                   "each end), grpc-unary, grpc-expert (callback API, slices of the program's "
+                   "own memory), grpc-stream, and graph: as zerocopy, from a plan of the job's "
+                   "dataflow graph")
       ->capture_default_str();
   command
       ->add_option("--paths", flags->paths,

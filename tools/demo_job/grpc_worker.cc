@@ -1,15 +1,18 @@
-// A worker's link over gRPC: one unary call per tensor, or one stream of chunks copied
-// into memory allocated before. From several servers at once, a thread for each. Knows
-// nothing of sluice's transports.
+// A worker's link over gRPC: one unary call per tensor, by gRPC or over sluice, or one stream of
+// chunks copied into memory allocated before, written plainly or as experts do (grpc_expert.h).
+// From several servers at once, a thread for each.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <thread>
 #include <vector>
 
+#include "tools/demo_job/grpc_expert.h"
+#include "tools/demo_job/grpc_lane.h"
 #include "tools/demo_job/grpc_link.h"
 #include "tools/demo_job/links.h"
 #include "tools/demo_job/parameter_server.grpc.pb.h"
@@ -21,74 +24,11 @@ namespace {
 // save calls until they leave the caches.
 constexpr std::array<uint64_t, 5> kChunkSizes = {64 << 10, 256 << 10, 1 << 20, 2 << 20, 4 << 20};
 
-// One server: the channel to it, and the tensors that it has.
-class Lane {
- public:
-  Lane(const Model& shard, uint32_t worker, const KillSwitch& kill)
-      : shard_(shard), worker_(worker), kill_(kill) {
-    for (const TensorSpec& spec : shard.tensors) {
-      gradients_.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
-    }
-  }
-  virtual ~Lane() = default;
-
-  Status connect(const std::string& address) {
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(-1);
-    arguments.SetMaxSendMessageSize(-1);
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    channel_ = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
-    if (!channel_->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(20))) {
-      return Status(Code::kUnreachable, Scope::kEndpoint, "demo/grpc",
-                    "no gRPC connection to " + address);
-    }
-    stub_ = ::sluice::demo::ParameterServer::NewStub(channel_);
-    return Status();
-  }
-
-  // `chunk_bytes`: of a stream.
-  virtual Status pull(int64_t step, uint64_t chunk_bytes, Instant deadline) = 0;
-  virtual Status push(int64_t step, uint64_t chunk_bytes, Instant deadline) = 0;
-  virtual const float* weights(uint32_t tensor) const = 0;
-  float* gradient(uint32_t tensor) { return gradients_[tensor].get(); }
-
- protected:
-  static void limit(grpc::ClientContext& call, Instant deadline) {
-    call.set_deadline(std::chrono::system_clock::now() +
-                      std::chrono::duration_cast<std::chrono::milliseconds>(deadline - now()));
-  }
-  static Status told(const grpc::Status& status) {
-    if (status.ok()) return Status();
-    const Code code = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED
-                          ? Code::kTimedOut
-                          : Code::kUnreachable;
-    return Status(
-        code, Scope::kEndpoint, "demo/grpc",
-        "gRPC status " + std::to_string(status.error_code()) + ": " + status.error_message());
-  }
-  const char* gradient_bytes(uint32_t tensor) const {
-    return reinterpret_cast<const char*>(gradients_[tensor].get());
-  }
-  uint32_t tensor_count() const { return static_cast<uint32_t>(shard_.tensors.size()); }
-  void kill_half_way(KillPoint point, uint32_t tensor) const {
-    if ((tensor + 1) * 2 >= tensor_count()) kill_(point);
-  }
-
-  const Model& shard_;
-  uint32_t worker_;
-  const KillSwitch& kill_;
-  std::unique_ptr<::sluice::demo::ParameterServer::Stub> stub_;
-
- private:
-  std::shared_ptr<grpc::Channel> channel_;
-  std::vector<std::unique_ptr<float[]>> gradients_;
-};
-
 // The weights stay in the replies, whose memory is used again in the next step.
-class UnaryLane final : public Lane {
+class UnaryLane final : public GrpcLane {
  public:
-  UnaryLane(const Model& shard, uint32_t worker, const KillSwitch& kill)
-      : Lane(shard, worker, kill), replies_(shard.tensors.size()) {}
+  explicit UnaryLane(const GrpcLaneParameters& parameters)
+      : GrpcLane(parameters), replies_(shard_.tensors.size()) {}
 
   Status pull(int64_t step, uint64_t, Instant deadline) override {
     for (uint32_t t = 0; t < tensor_count(); ++t) {
@@ -132,11 +72,10 @@ class UnaryLane final : public Lane {
   ::sluice::demo::TensorData part_;
 };
 
-class StreamLane final : public Lane {
+class StreamLane final : public GrpcLane {
  public:
-  StreamLane(const Model& shard, uint32_t worker, const KillSwitch& kill)
-      : Lane(shard, worker, kill) {
-    for (const TensorSpec& spec : shard.tensors) {
+  explicit StreamLane(const GrpcLaneParameters& parameters) : GrpcLane(parameters) {
+    for (const TensorSpec& spec : shard_.tensors) {
       weights_.push_back(std::make_unique_for_overwrite<float[]>(spec.elements));
     }
   }
@@ -197,20 +136,32 @@ class StreamLane final : public Lane {
   ::sluice::demo::Chunk chunk_;
 };
 
+std::unique_ptr<GrpcLane> make_lane(const GrpcLaneParameters& parameters) {
+  switch (parameters.visit.mode) {
+    case Mode::kGrpcExpert: return make_expert_lane(parameters);
+    case Mode::kGrpcStream: return std::make_unique<StreamLane>(parameters);
+    default: return std::make_unique<UnaryLane>(parameters);
+  }
+}
+
+std::span<const uint64_t> chunk_sizes(Mode mode) {
+  switch (mode) {
+    case Mode::kGrpcExpert: return kExpertChunkSizes;
+    case Mode::kGrpcStream: return kChunkSizes;
+    default: return {};
+  }
+}
+
 class GrpcWorker final : public WorkerLink {
  public:
   GrpcWorker(const Visit& visit, const WorkerParameters& parameters, KillSwitch kill)
       : parameters_(parameters),
         kill_(std::move(kill)),
-        stream_(visit.mode == Mode::kGrpcStream),
+        chunk_sizes_(chunk_sizes(visit.mode)),
         chunk_bytes_(visit.chunk_bytes) {
     keep_grpc_running();
-    for (const Model& shard : parameters.placement.shards) {
-      if (stream_)
-        lanes_.push_back(std::make_unique<StreamLane>(shard, parameters.worker, kill_));
-      else
-        lanes_.push_back(std::make_unique<UnaryLane>(shard, parameters.worker, kill_));
-    }
+    for (const Model& shard : parameters.placement.shards)
+      lanes_.push_back(make_lane({visit, shard, parameters.worker, kill_}));
   }
 
   Status connect(const std::vector<std::string>& addresses) override {
@@ -222,12 +173,12 @@ class GrpcWorker final : public WorkerLink {
   Status prepare(int64_t, Instant) override { return Status(); }
 
   Status pull(int64_t step, Instant deadline) override {
-    if (stream_ && chunk_bytes_ == 0) return sweep(step, deadline);
+    if (!chunk_sizes_.empty() && chunk_bytes_ == 0) return sweep(step, deadline);
     return pull_in_chunks(step, chunk_bytes_, deadline);
   }
 
   Status push(int64_t step, Instant deadline) override {
-    return with_all([&](Lane& lane) { return lane.push(step, chunk_bytes_, deadline); });
+    return with_all([&](GrpcLane& lane) { return lane.push(step, chunk_bytes_, deadline); });
   }
 
   const float* weights(uint32_t tensor) const override {
@@ -245,12 +196,12 @@ class GrpcWorker final : public WorkerLink {
   void close() override { lanes_.clear(); }
 
  private:
-  Lane& lane_of(uint32_t tensor) const {
+  GrpcLane& lane_of(uint32_t tensor) const {
     return *lanes_[parameters_.placement.places[tensor].server];
   }
 
   // At once, the first of them in this thread.
-  Status with_all(const std::function<Status(Lane&)>& act) {
+  Status with_all(const std::function<Status(GrpcLane&)>& act) {
     std::vector<Status> ended(lanes_.size());
     {
       std::vector<std::jthread> threads;
@@ -263,14 +214,14 @@ class GrpcWorker final : public WorkerLink {
   }
 
   Status pull_in_chunks(int64_t step, uint64_t chunk_bytes, Instant deadline) {
-    return with_all([&](Lane& lane) { return lane.pull(step, chunk_bytes, deadline); });
+    return with_all([&](GrpcLane& lane) { return lane.pull(step, chunk_bytes, deadline); });
   }
 
   // Warm-up: the first pull faults the pages in, then each size has its turn.
   Status sweep(int64_t step, Instant deadline) {
-    SLUICE_RETURN_IF_ERROR(pull_in_chunks(step, kChunkSizes[1], deadline));
+    SLUICE_RETURN_IF_ERROR(pull_in_chunks(step, chunk_sizes_[1], deadline));
     Duration best = Duration::max();
-    for (uint64_t size : kChunkSizes) {
+    for (uint64_t size : chunk_sizes_) {
       const Instant start = now();
       SLUICE_RETURN_IF_ERROR(pull_in_chunks(step, size, deadline));
       if (now() - start < best) {
@@ -283,9 +234,9 @@ class GrpcWorker final : public WorkerLink {
 
   const WorkerParameters parameters_;
   KillSwitch kill_;
-  bool stream_;
+  const std::span<const uint64_t> chunk_sizes_;  // empty: no chunks
   uint64_t chunk_bytes_;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<GrpcLane>> lanes_;
 };
 
 }  // namespace

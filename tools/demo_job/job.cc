@@ -6,7 +6,9 @@ std::string_view to_string(Mode mode) {
   switch (mode) {
     case Mode::kZerocopy: return "zerocopy";
     case Mode::kOnecopy: return "onecopy";
+    case Mode::kGrpcOverSluice: return "grpc-over-sluice";
     case Mode::kGrpcUnary: return "grpc-unary";
+    case Mode::kGrpcExpert: return "grpc-expert";
     case Mode::kGrpcStream: return "grpc-stream";
     case Mode::kGraph: return "graph";
   }

@@ -16,14 +16,30 @@
 namespace sluice::tools::demo {
 
 // kGraph does what kZerocopy does, from a plan of its dataflow graph.
-enum class Mode : uint8_t { kZerocopy, kOnecopy, kGrpcUnary, kGrpcStream, kGraph };
-inline constexpr std::array<Mode, 5> kModes = {Mode::kZerocopy, Mode::kOnecopy, Mode::kGrpcUnary,
-                                               Mode::kGrpcStream, Mode::kGraph};
+// kGrpcOverSluice does what kGrpcUnary does, with one changed line at each end.
+enum class Mode : uint8_t {
+  kZerocopy,
+  kOnecopy,
+  kGrpcOverSluice,
+  kGrpcUnary,
+  kGrpcExpert,
+  kGrpcStream,
+  kGraph
+};
+inline constexpr std::array<Mode, 7> kModes = {
+    Mode::kZerocopy,   Mode::kOnecopy,    Mode::kGrpcOverSluice, Mode::kGrpcUnary,
+    Mode::kGrpcExpert, Mode::kGrpcStream, Mode::kGraph};
+// Those of a job that does not say: the rest is for who asks for it.
+inline constexpr size_t kUsualModes = 5;
 std::string_view to_string(Mode mode);
-constexpr bool is_grpc(Mode mode) { return mode == Mode::kGrpcUnary || mode == Mode::kGrpcStream; }
+// gRPC without sluice, which sluice is compared with.
+constexpr bool is_plain_grpc(Mode mode) {
+  return mode == Mode::kGrpcUnary || mode == Mode::kGrpcExpert || mode == Mode::kGrpcStream;
+}
+constexpr bool is_grpc(Mode mode) { return is_plain_grpc(mode) || mode == Mode::kGrpcOverSluice; }
 
-// On rdma and l2 gRPC, which has neither, runs over TCP: at the same address, through the same
-// cable.
+// On rdma and l2 plain gRPC, which has neither, runs over TCP: at the same address, through the
+// same cable.
 enum class Route : uint8_t { kShm, kRdma, kL2, kTcp };
 inline constexpr std::array<Route, 4> kRoutes = {Route::kShm, Route::kRdma, Route::kL2,
                                                  Route::kTcp};
@@ -46,7 +62,7 @@ struct JobOptions {
   int workers = 1;
   Spreading spreading;  // of the model, over servers
   std::string model = "vgg16";
-  std::vector<Mode> modes{kModes.begin(), kModes.begin() + 4};  // kGraph where it is asked for
+  std::vector<Mode> modes{kModes.begin(), kModes.begin() + kUsualModes};
   std::vector<Route> routes{Route::kShm, Route::kRdma, Route::kTcp};
   std::string json_file;
   std::string
@@ -75,7 +91,7 @@ struct Visit {
   int64_t steps = 1;  // measured ones
   std::chrono::microseconds compute{0};
   std::chrono::seconds timeout{120};
-  uint64_t chunk_bytes = 0;  // grpc-stream; 0: found in the warm-up step
+  uint64_t chunk_bytes = 0;  // grpc-stream, grpc-expert; 0: found in the warm-up step
   int64_t kill_step = -1;
   int kill_worker = 0;
   KillPoint kill_point = KillPoint::kBeforePull;

@@ -1,6 +1,6 @@
-// The seam of the demo job: how a server and a worker reach each other. One
-// implementation stands on sluice's exchange, one on gRPC; the steps (server.cc,
-// worker.cc) know neither.
+// The seam of the demo job: how a server and a worker reach each other. One implementation stands
+// on sluice's exchange, one on gRPC, by itself or over sluice; the steps (server.cc, worker.cc)
+// know neither.
 #ifndef SLUICE_TOOLS_DEMO_JOB_LINKS_H_
 #define SLUICE_TOOLS_DEMO_JOB_LINKS_H_
 

@@ -122,7 +122,7 @@ std::vector<std::optional<Figures>> figures_of(const std::vector<Series>& all,
   for (size_t i = 0; i < all.size(); ++i) {
     if (!figures[i]) continue;
     const double own = figures[i]->pull_seconds.median;
-    if (auto best = best_pull(all, figures, all[i].route, is_grpc))
+    if (auto best = best_pull(all, figures, all[i].route, is_plain_grpc))
       figures[i]->ratio_to_grpc = *best / own;
     auto unary =
         best_pull(all, figures, all[i].route, [](Mode mode) { return mode == Mode::kGrpcUnary; });
@@ -136,11 +136,11 @@ std::string table(const std::vector<Series>& all,
                   const std::vector<std::optional<Figures>>& figures,
                   const std::vector<Missing>& missing) {
   std::string text =
-      fmt::format("{:<5}{:<13}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}  {}\n", "path",
+      fmt::format("{:<5}{:<18}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}  {}\n", "path",
                   "mode", "step ms", "pull ms", "step GB/s", "pull GB/s", "x gRPC", "x unary",
                   "CPU s/GB", "copies/B", "verified");
   for (size_t i = 0; i < all.size(); ++i) {
-    text += fmt::format("{:<5}{:<13}", to_string(all[i].route), to_string(all[i].mode));
+    text += fmt::format("{:<5}{:<18}", to_string(all[i].route), to_string(all[i].mode));
     if (!figures[i]) {
       text += !all[i].corruption.empty() ? "CORRUPT: " + all[i].corruption + "\n"
                                          : "FAILED: " + all[i].failure + "\n";
@@ -166,8 +166,10 @@ std::string table(const std::vector<Series>& all,
       text += fmt::format("; the hand-written step takes {:.3f} of its time", *f.ratio_to_by_hand);
     text += "\n";
   }
-  for (const Missing& path : missing)
-    text += fmt::format("{:<5}not available: {}\n", to_string(path.route), path.reason);
+  for (const Missing& path : missing) {
+    const std::string mode = path.mode ? std::string(to_string(*path.mode)) + " " : "";
+    text += fmt::format("{:<5}{}not available: {}\n", to_string(path.route), mode, path.reason);
+  }
   return text;
 }
 
@@ -212,8 +214,10 @@ std::string json(const std::vector<Series>& all, const std::vector<std::optional
     results.push_back(std::move(entry));
   }
   nlohmann::json unavailable = nlohmann::json::array();
-  for (const Missing& path : missing)
+  for (const Missing& path : missing) {
     unavailable.push_back({{"path", to_string(path.route)}, {"reason", path.reason}});
+    if (path.mode) unavailable.back()["mode"] = to_string(*path.mode);
+  }
   const nlohmann::json document = {
       {"schema", "sluice.demo/1"}, {"environment", environment()},
       {"model", options.model},    {"compute_us", options.compute_us},

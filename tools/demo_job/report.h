@@ -25,9 +25,10 @@ struct Series {
   bool verified() const { return failure.empty() && corruption.empty() && !samples.empty(); }
 };
 
-// A path that was asked for and that this machine has not.
+// A path that was asked for and that this machine has not, for one mode or for all.
 struct Missing {
   Route route = Route::kRdma;
+  std::optional<Mode> mode = {};
   std::string reason;
 };
 
@@ -42,7 +43,7 @@ struct Figures {
   double pull_bytes_per_second = 0;  // the workers' weights over the median pull
   double cpu_seconds_per_gb = 0;
   std::optional<double> copied_bytes_per_byte;  // none: not countable (gRPC)
-  std::optional<double> ratio_to_grpc;          // none: no gRPC mode on that path
+  std::optional<double> ratio_to_grpc;          // none: no mode of plain gRPC on that path
   std::optional<double> ratio_to_grpc_unary;
   uint64_t arena_bytes = 0;                // most of all processes together; 0: unknown
   std::optional<double> ratio_to_by_hand;  // mode graph: zerocopy's median step over the own

@@ -40,6 +40,18 @@ struct Ground {
     return routes;
   }
 
+  // The bridge finds Ethernet as sluice:// does: a neighbour by its address. Whoever runs on one
+  // machine shares all addresses, so an interface that is named is not what would be taken.
+  bool has(Route route, Mode mode) {
+    if (route != Route::kL2 || mode != Mode::kGrpcOverSluice || wire) return true;
+    missing.push_back({.route = route,
+                       .mode = mode,
+                       .reason = "over interfaces of this machine both ends have its addresses, "
+                                 "and sluice:// finds no neighbour; leave --l2 out for a cable of "
+                                 "the job's own"});
+    return false;
+  }
+
  private:
   bool find_l2(const std::string& interfaces) {
     Status status = l2::packet_sockets_allowed();
@@ -127,7 +139,9 @@ int run_job(const JobOptions& options) {
   std::vector<Series> all;
   Ground ground;
   for (Route route : ground.usable(options)) {
-    for (Mode mode : options.modes) all.push_back({.mode = mode, .route = route});
+    for (Mode mode : options.modes) {
+      if (ground.has(route, mode)) all.push_back({.mode = mode, .route = route});
+    }
   }
   const int rounds = rounds_for(options.steps);
   {
