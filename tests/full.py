@@ -137,8 +137,9 @@ def go_interop():
 
 def guest_targets():
     """(target, how it is built): optimised, or with the fault points of the kill matrix."""
+    everywhere = f"set({output('tools/build/packages.py').strip()})"
     for tag, options in (("guest-long", ("--config=opt",)), ("guest-plain", ())):
-        for target in output("bazel", "query", "--noshow_progress", rf"attr(tags, '[\[ ]{tag}[],]', //...)").split():
+        for target in output("bazel", "query", "--noshow_progress", rf"attr(tags, '[\[ ]{tag}[],]', {everywhere})").split():
             yield target, options
 
 

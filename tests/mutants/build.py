@@ -51,7 +51,8 @@ def _path_of(label):
 def programs_of(root, labels):
     """(programs by label, the product's sources), as the BUILD files have them. Labels may end with `?NAME=VALUE`: another environment."""
     plain = sorted({label.split("?")[0] for label in labels})
-    query = f"deps(set({' '.join(plain)})) intersect //..."
+    everywhere = subprocess.run(["tools/build/packages.py"], cwd=root, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    query = f"deps(set({' '.join(plain)})) intersect set({everywhere})"
     text = subprocess.run(["bazel", "query", "--noshow_progress", "--output=xml", query], cwd=root, check=True, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True).stdout
     rules = {rule.get("name"): rule for rule in ElementTree.fromstring(re.sub(r"^<\?xml.*?\?>", "", text)).iter("rule")}
