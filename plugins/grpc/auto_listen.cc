@@ -43,7 +43,7 @@ void listen(const ListenerOptions& options) {
   listeners->push_back(std::move(*listener));
 }
 
-[[maybe_unused]] const bool registered = [] {
+const bool registered = [] {
   const std::string address = setting_text("SLUICE_GRPC_LISTEN").value_or("");
   if (address.empty() || switched_off()) return false;
   ListenerOptions options;
@@ -55,3 +55,6 @@ void listen(const ListenerOptions& options) {
 
 }  // namespace
 }  // namespace sluice::grpc
+
+// Whoever links a static library names it to the linker, or leaves this file out.
+extern "C" bool sluice_grpc_auto_listen() { return sluice::grpc::registered; }
