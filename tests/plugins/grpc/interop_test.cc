@@ -40,7 +40,9 @@ struct Interop {
   std::unique_ptr<interop::TestService::Stub> stub;
 };
 
+// In a guest RDMA alone: the others were tried outside.
 By any_path() {
+  if (rdma_host() != nullptr) return By::kRdma;
   if (!have_ethernet()) return GENERATE(By::kPlain, By::kShm, By::kTcp);
   return GENERATE(By::kPlain, By::kShm, By::kTcp, By::kEthernet);
 }
@@ -80,6 +82,21 @@ TEST_CASE("the target l2:// gives Ethernet, or says what the server lacks", "[gr
              Catch::Contains("the target forces l2://, which cannot be had"));
   CHECK_THAT(status.error_message(), Catch::Contains("the peer listens for no frames there"));
   CHECK_THAT(status.error_message(), Catch::Contains("set SLUICE_ETHERNET=1 where it runs"));
+}
+
+TEST_CASE("the target rdma:// gives RDMA of a listener that has other paths, too", "[grpc]") {
+  if (rdma_host() == nullptr) return;  // paths_test has what a machine without it says
+  InteropServer server(By::kShm);
+  auto stub = interop::TestService::NewStub(sluice::grpc::CreateChannel(
+      "rdma://" + server.target(), ::grpc::InsecureChannelCredentials()));
+  ClientContext context;
+  SimpleRequest request;
+  SimpleResponse response;
+  request.set_fill_peer(true);
+  const ::grpc::Status status = stub->UnaryCall(&context, request, &response);
+  INFO(status.error_message());
+  CHECK(status.ok());
+  CHECK_THAT(response.peer(), Catch::StartsWith("verbs:"));
 }
 
 TEST_CASE("empty_unary", "[grpc]") {

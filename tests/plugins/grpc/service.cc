@@ -126,6 +126,8 @@ bool InteropService::becomes_idle() {
   return ::grpc::Status::OK;
 }
 
+const char* rdma_host() { return std::getenv("SLUICE_LAB_ADDRESS"); }
+
 bool have_ethernet() {
   static const bool have = [] {
     if (far_node() == nullptr || !run("ip address add 10.9.0.1/24 dev left") ||
@@ -142,7 +144,7 @@ InteropServer::InteropServer(By by, int most_bytes, int port) : by_(by) {
     // Its sockets and its threads are there.
     far_node()->inside([&] { start("10.9.0.2", most_bytes, port); });
   } else {
-    start("127.0.0.1", most_bytes, port);
+    start(rdma_host() != nullptr ? rdma_host() : "127.0.0.1", most_bytes, port);
   }
 }
 
@@ -164,7 +166,9 @@ void InteropServer::start(const std::string& host, int most_bytes, int wanted) {
   target_ = host + ":" + std::to_string(port);
   if (by_ == By::kPlain) return;
   sluice::grpc::ListenerOptions options;
-  options.address = by_ == By::kTcp ? "tcp://127.0.0.1:0" : "sluice://0.0.0.0:0";
+  options.address = by_ == By::kTcp    ? "tcp://127.0.0.1:0"
+                    : by_ == By::kRdma ? "rdma://" + host + ":0"
+                                       : "sluice://0.0.0.0:0";
   auto listener = sluice::grpc::Listen(server_.get(), options);
   INFO(listener.status().to_string());
   REQUIRE(listener.ok());
@@ -193,6 +197,7 @@ std::string InteropServer::expected_peer() const {
     case By::kShm: return "shm:";
     case By::kTcp: return "tcp:";
     case By::kEthernet: return "packet:";
+    case By::kRdma: return "verbs:";
   }
   return {};
 }

@@ -46,8 +46,12 @@ class InteropService final : public interop::TestService::Service {
   int running_ = 0;
 };
 
-// How calls reach the server. kEthernet: it is on another node, which a cable leads to.
-enum class By { kPlain, kShm, kTcp, kEthernet };
+// How calls reach the server. kEthernet: it is on another node, which a cable leads to. kRdma: at
+// rdma_host().
+enum class By { kPlain, kShm, kTcp, kEthernet, kRdma };
+
+// The address of this machine's RDMA device; null: it is no guest of `sluice lab`.
+const char* rdma_host();
 
 // Moves the process into a network of its own where kEthernet can be; false where that is refused.
 // Called before anything of gRPC's, which starts threads.
