@@ -7,8 +7,8 @@
 // callback API, a ByteBuffer of slices over the program's own memory, nothing parsed; in one
 // message, or a stream of chunks of the best size of four. Bare TCP: send() and recv() with socket
 // buffers of 4 MiB. Each way's server checks the first and last byte of every payload. In each
-// round every way has its turn; figures are the median round, and the processor time of both
-// processes.
+// round every way has its turn; figures are the median round with the fastest and the slowest,
+// and the processor time of both processes.
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
 #include <signal.h>
@@ -376,12 +376,16 @@ class Client {
       if (way.name == "bare tcp") bare = median(way.milliseconds);
       if (way.name.starts_with("expert")) expert = std::min(expert, median(way.milliseconds));
     }
-    std::printf("%zu MiB%18s %8s %12s %12s %12s %10s\n", bytes >> 20, "ms", "GB/s", "x plain tcp",
-                "x expert", "x bare tcp", "CPU s/GB");
+    std::printf("%zu MiB%18s %20s %8s %12s %12s %12s %10s\n", bytes >> 20, "ms", "(min to max)",
+                "GB/s", "x plain tcp", "x expert", "x bare tcp", "CPU s/GB");
     for (const Way& way : ways) {
       const double ms = median(way.milliseconds);
-      std::printf("%-16s %8.3f %8.2f %12.2f %12.2f %12.2f %10.2f\n", way.name.c_str(), ms,
-                  static_cast<double>(bytes) / ms / 1e6, plain / ms, expert / ms, bare / ms,
+      const auto [least, most] =
+          std::minmax_element(way.milliseconds.begin(), way.milliseconds.end());
+      char range[32];
+      std::snprintf(range, sizeof(range), "(%.3f to %.3f)", *least, *most);
+      std::printf("%-16s %8.3f %20s %8.2f %12.2f %12.2f %12.2f %10.2f\n", way.name.c_str(), ms,
+                  range, static_cast<double>(bytes) / ms / 1e6, plain / ms, expert / ms, bare / ms,
                   way.processor_seconds / way.bytes * 1e9);
     }
     std::fflush(stdout);
