@@ -1,5 +1,6 @@
 // The handle: options, the warm path, look-ups, figures.
 #include <sluice/allocator/arena.h>
+#include <sluice/allocator/pending_allocation.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -97,6 +98,7 @@ ArenaState::~ArenaState() {
     block = next;
   }
   if (reserved == 0) return;
+  free_some(SIZE_MAX);
   for (uint64_t g = 0; g < reserved / kExtentGranule;) {
     uint16_t slot = granules[g].load(std::memory_order_relaxed);
     if (slot == 0) {
@@ -122,20 +124,19 @@ Result<Buffer> Arena::allocate(size_t bytes, const AllocateOptions& options) {
   if (bytes > s->options.limit_bytes) [[unlikely]]
     return refused(s->refused_by_limit(bytes));
   uint64_t length = run_length(bytes);
-  Quota* quota = options.quota;
-  if (quota != nullptr && quota->used_.fetch_add(length, std::memory_order_relaxed) + length >
-                              quota->limit_) [[unlikely]] {
-    quota->used_.fetch_sub(length, std::memory_order_relaxed);
-    return refused(s->refused_by_quota(bytes, *quota));
-  }
+  if (!ArenaState::charge(options.quota, length)) [[unlikely]]
+    return refused(s->refused_by_quota(bytes, *options.quota));
   Result<ArenaBlock*> block = s->take(length, options);
   if (!block.ok()) [[unlikely]] {
-    if (quota != nullptr) quota->used_.fetch_sub(length, std::memory_order_relaxed);
+    ArenaState::refund(options.quota, length);
     return refused(block.status());
   }
-  (*block)->quota = quota;
-  (*block)->start(s->base + (*block)->offset, &ArenaState::on_release);
-  return Buffer(StorageRef::adopt(*block), TensorDescriptor::bytes(bytes));
+  return s->buffer_of(*block, bytes, options.quota);
+}
+
+std::unique_ptr<PendingAllocation> Arena::begin_allocate(size_t bytes,
+                                                         const AllocateOptions& options) {
+  return std::make_unique<PendingAllocation>(state_, bytes, options);
 }
 
 Result<Buffer> Arena::allocate(std::span<const int64_t> shape, DataType dtype,
@@ -242,6 +243,22 @@ size_t Arena::trim() {
   if (state_->owner.in_forked_child()) return 0;
   std::lock_guard growing(state_->grow_mutex);
   return state_->trim();
+}
+
+size_t Arena::start_trim() {
+  if (state_->owner.in_forked_child()) return 0;
+  std::unique_lock growing(state_->grow_mutex, std::try_to_lock);
+  return growing ? state_->start_trim() : 0;
+}
+
+size_t Arena::free_some(size_t bytes) {
+  if (freeing_bytes() == 0 || state_->owner.in_forked_child()) return 0;
+  std::unique_lock growing(state_->grow_mutex, std::try_to_lock);
+  return growing ? state_->free_some(bytes) : 0;
+}
+
+size_t Arena::freeing_bytes() const {
+  return state_->leaving_bytes.load(std::memory_order_relaxed);
 }
 
 ArenaStatistics Arena::statistics() const {

@@ -19,6 +19,7 @@
 namespace sluice {
 
 struct ArenaState;
+class PendingAllocation;  // <sluice/allocator/pending_allocation.h>
 
 // Every allocation starts on such a boundary (covers Arrow's 64 and AVX-512).
 inline constexpr size_t kArenaAlignment = 256;
@@ -101,10 +102,16 @@ class Arena {
   // `bytes` above 64 KiB are rounded up to 4 KiB, below to one of eight sizes per doubling.
   // Errors: kNoMemory (arena limit or quota: the detail says which, its size, and how
   // to raise it), kInvalidArgument (bad shape), kWrongState (in a forked child).
-  // Blocks: only when an extent must be added. Cost: tens of ns when warm, no system call.
+  // Blocks: only when an extent must be added; then while the kernel zeroes it, 0.4 to 0.7 s for
+  // each GiB (docs/performance.md, "Pages"). Peers take a thread that blocks for seconds for
+  // silent: for large sizes call start_allocate() (<sluice/api/allocating.h>).
+  // Cost: tens of ns when warm, no system call.
   Result<Buffer> allocate(size_t bytes, const AllocateOptions& options = {});
   Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype,
                           const AllocateOptions& options = {});
+  // allocate() in steps, none of which blocks for long. Never null; errors come with its take().
+  std::unique_ptr<PendingAllocation> begin_allocate(size_t bytes,
+                                                    const AllocateOptions& options = {});
 
   // Where [data, data + length) lies, if wholly in live extents of one audience.
   // A run may continue into the extents that follow in address order.
@@ -133,7 +140,19 @@ class Arena {
   void detach(MemoryRegistrar& registrar);
   // Gives whole free extents back to the system; returns the bytes given back. The
   // receive reserve goes with the last of them and comes back with the next.
+  // Blocks: while the kernel frees them, up to 0.25 s for each GiB of small pages, 5 ms of huge
+  // ones (docs/performance.md, "Pages").
   size_t trim();
+  // trim() in steps. Whole free extents are nobody's from now on and go back by free_some(), which
+  // contexts do in their progress(); ending the arena frees the rest at once. Returns their bytes;
+  // 0 also while another thread grows the arena.
+  size_t start_trim();
+  // Gives back up to `bytes` of what start_trim() and abandoned allocations left. Returns how many;
+  // 0 also while another thread grows the arena. Blocks: with the last bytes of an extent while the
+  // kernel frees it whole: its seals, which protect peers, let nobody free a part of it.
+  size_t free_some(size_t bytes);
+  // What is left for it.
+  size_t freeing_bytes() const;
 
   ArenaStatistics statistics() const;
 

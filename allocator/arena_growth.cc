@@ -15,14 +15,6 @@ Counter extents_added_total("allocator.extents_added");
 Counter extents_removed_total("allocator.extents_removed");
 }  // namespace
 
-// What an extent must hold, by where it comes to lie.
-struct ArenaState::Need {
-  uint64_t bytes;      // anywhere
-  uint64_t at_end;     // after the last extent, whose free tail it continues
-  uint64_t preferred;  // if memory and limit allow
-  uint64_t most;       // what the limit leaves
-};
-
 // Addresses for an extent of at least the needed length, taken out of free_addresses.
 // After the others if it fits there, so that runs can continue; else in a gap.
 std::optional<uint64_t> ArenaState::place(const Need& need, uint64_t* length) {
@@ -39,88 +31,104 @@ std::optional<uint64_t> ArenaState::place(const Need& need, uint64_t* length) {
   return gap;
 }
 
-Status ArenaState::grow(uint64_t bytes, Audience audience, bool one_run) {
+// What an extent for `bytes` more must hold. Under `grow_mutex`, without `mutex`.
+ArenaState::Need ArenaState::need_for(uint64_t bytes, Audience audience, bool one_run,
+                                      std::optional<Audience> spared) const {
   size_t index = static_cast<size_t>(audience);
   uint64_t reserve = reserve_placed ? 0 : options.receive_reserve_bytes;
+  // The reserve lies in the first extent of the default audience; until then the
+  // other audience leaves room for it.
+  uint64_t carved = audience == Audience::kSameUser ? reserve : 0;
+  uint64_t used = extent_bytes + pending_bytes.load(std::memory_order_relaxed);
+  uint64_t left = options.limit_bytes - std::min<uint64_t>(options.limit_bytes, used);
+  left -= std::min(left, audience == Audience::kSameUser ? 0 : round_up(reserve, kExtentGranule));
+  Need need{.bytes = round_up(bytes + carved, kExtentGranule), .carved = carved, .most = left};
+  std::lock_guard lock(mutex);
+  uint64_t end = reserved - free_addresses.length_before(reserved);
+  need.continued = one_run ? std::min(bytes, free_runs[index].length_before(end)) : 0;
+  need.at_end = std::max(round_up(bytes + carved - need.continued, kExtentGranule), kExtentGranule);
+  uint64_t shift = std::min<uint64_t>(audience_extents[index], 20);
+  need.preferred = round_up<uint64_t>(
+      std::min<uint64_t>(options.largest_extent_bytes, options.first_extent_bytes << shift),
+      kExtentGranule);
+  need.reclaimable = leaving_bytes.load(std::memory_order_relaxed);
+  for (uint16_t slot : whole_free_extents(spared)) need.reclaimable += extents[slot].info.length;
+  return need;
+}
+
+Status ArenaState::grow(uint64_t bytes, Audience audience, bool one_run) {
   // What shall become more is not given back in order to become more.
   std::optional<Audience> spared;
   if (!one_run) spared = audience;
   for (bool trimmed = false;; trimmed = true) {
-    // The reserve lies in the first extent of the default audience; until then the
-    // other audience leaves room for it.
-    uint64_t carved = audience == Audience::kSameUser ? reserve : 0;
-    uint64_t left = options.limit_bytes - extent_bytes;
-    left -= std::min(left, audience == Audience::kSameUser ? 0 : round_up(reserve, kExtentGranule));
-    Need need{.bytes = round_up(bytes + carved, kExtentGranule),
-              .at_end = 0,
-              .preferred = 0,
-              .most = left};
-    uint64_t reclaimable = 0;
-    {
-      std::lock_guard lock(mutex);
-      uint64_t end = reserved - free_addresses.length_before(reserved);
-      uint64_t continued = one_run ? std::min(bytes, free_runs[index].length_before(end)) : 0;
-      need.at_end = std::max(round_up(bytes + carved - continued, kExtentGranule), kExtentGranule);
-      uint64_t shift = std::min<uint64_t>(audience_extents[index], 20);
-      need.preferred = round_up<uint64_t>(
-          std::min<uint64_t>(options.largest_extent_bytes, options.first_extent_bytes << shift),
-          kExtentGranule);
-      for (uint16_t slot : whole_free_extents(spared)) reclaimable += extents[slot].info.length;
-    }
+    const Need need = need_for(bytes, audience, one_run, spared);
     uint64_t length = 0;
     std::optional<uint64_t> offset = place(need, &length);
     Status status;
     if (offset) {
-      status = add_extent(*offset, length, audience, carved);
+      status = add_extent(*offset, length, audience, need.carved);
       if (status.ok()) return status;
       // The system is short: with less if that will do.
       uint64_t least =
           *offset == reserved - free_addresses.length_before(reserved) ? need.at_end : need.bytes;
       if (least < length && free_addresses.take_exactly(*offset, least)) {
-        status = add_extent(*offset, least, audience, carved);
+        status = add_extent(*offset, least, audience, need.carved);
         if (status.ok()) return status;
       }
     }
     // Whole extents that are free, of either audience, could serve as one.
-    bool helps = offset ? reclaimable > 0 : left + reclaimable >= need.bytes && reclaimable > 0;
+    bool helps = need.reclaimable > 0 && (offset || need.most + need.reclaimable >= need.bytes);
     if (trimmed || !helps || trim(spared) == 0) return offset ? status : refused_by_limit(bytes);
-    reserve = reserve_placed ? 0 : options.receive_reserve_bytes;
   }
+}
+
+Status ArenaState::no_slot() const {
+  return Status(
+      Code::kNoMemory, Scope::kOperation, kOrigin,
+      std::to_string(kMostExtents) + " extents are in use; raise ArenaOptions::first_extent_bytes");
 }
 
 // Takes [offset, offset + length) out of the reserved addresses' hands into use, or
 // gives it back to free_addresses.
 Status ArenaState::add_extent(uint64_t offset, uint64_t length, Audience audience,
-                              uint64_t reserve) {
-  if (free_slots.empty()) {
-    free_addresses.add(offset, length);
-    return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
-                  std::to_string(kMostExtents) +
-                      " extents are in use; raise ArenaOptions::first_extent_bytes");
-  }
-  Result<PageRun> run = pages.commit(base + offset, length);
+                              uint64_t carved) {
+  Status status = free_slots.empty() ? no_slot() : Status();
+  Result<PageRun> run = status.ok() ? pages.commit(base + offset, length) : status;
   if (!run.ok()) {
     free_addresses.add(offset, length);
     return run.status();
   }
-  ExtentId id = next_id++;
-  Status registered = tell_added(id, base + offset, length);
-  if (!registered.ok()) {
+  GrowingExtent made{.offset = offset, .carved = carved, .audience = audience, .run = *run};
+  status = register_extent(made);
+  if (!status.ok()) {
     pages.decommit(*run);
     free_addresses.add(offset, length);
-    return registered;
+    return status;
   }
+  std::lock_guard lock(mutex);
+  enter_extent(made);
+  return Status();
+}
+
+Status ArenaState::register_extent(GrowingExtent& made) {
+  if (free_slots.empty()) return no_slot();
+  made.id = next_id++;
+  return tell_added(made.id, made.run.base, made.run.length);
+}
+
+void ArenaState::enter_extent(const GrowingExtent& made) {
+  const uint64_t offset = made.offset, length = made.run.length;
+  const uint64_t reserve = reserve_placed ? 0 : made.carved;
   uint16_t slot = free_slots.back();
   free_slots.pop_back();
-  size_t index = static_cast<size_t>(audience);
-  std::lock_guard lock(mutex);
-  extents[slot] = {.info = {.id = id,
+  size_t index = static_cast<size_t>(made.audience);
+  extents[slot] = {.info = {.id = made.id,
                             .arena_offset = offset,
                             .length = length,
-                            .fd = run->fd,
-                            .audience = audience,
-                            .pages = run->pages},
-                   .run = *run};
+                            .fd = made.run.fd,
+                            .audience = made.audience,
+                            .pages = made.run.pages},
+                   .run = made.run};
   for (uint64_t g = offset / kExtentGranule; g < (offset + length) / kExtentGranule; ++g) {
     granules[g].store(static_cast<uint16_t>(slot + 1), std::memory_order_release);
   }
@@ -134,7 +142,6 @@ Status ArenaState::add_extent(uint64_t offset, uint64_t length, Audience audienc
     reserve_placed = true;
   }
   if (length > reserve) free_runs[index].add(offset + reserve, length - reserve);
-  return Status();
 }
 
 // The reserve goes only with the last extent of its audience: nothing else is in use.
@@ -162,7 +169,7 @@ std::vector<uint16_t> ArenaState::whole_free_extents(std::optional<Audience> spa
   return found;
 }
 
-size_t ArenaState::trim(std::optional<Audience> spared) {
+size_t ArenaState::start_trim(std::optional<Audience> spared) {
   std::vector<uint16_t> slots;
   size_t given_back = 0;
   {
@@ -191,13 +198,49 @@ size_t ArenaState::trim(std::optional<Audience> spared) {
     }
   }
   for (uint16_t slot : slots) {
-    Extent extent = extents[slot];
+    const Extent& extent = extents[slot];
     tell_removed(extent.info.id);
-    pages.decommit(extent.run);
-    free_addresses.add(extent.info.arena_offset, extent.info.length);
+    pending_bytes.fetch_add(extent.info.length, std::memory_order_relaxed);
+    std::lock_guard lock(mutex);
+    leave(extent.info.arena_offset, extent.run);
     free_slots.push_back(slot);
   }
   return given_back;
+}
+
+void ArenaState::leave(uint64_t offset, const PageRun& run) {
+  leaving.push_back({.offset = offset, .run = run});
+  leaving_bytes.fetch_add(run.length, std::memory_order_relaxed);
+}
+
+size_t ArenaState::free_some(size_t bytes) {
+  size_t freed = 0;
+  while (freed < bytes) {
+    LeavingExtent* extent;
+    {
+      std::lock_guard lock(mutex);
+      if (leaving.empty()) break;
+      extent = &leaving.front();  // others only append
+    }
+    const size_t length = extent->run.length;
+    const size_t slice = std::min(bytes - freed, length - extent->unmapped);
+    if (slice > 0 && slice < length) pages.begin_decommit(extent->run, extent->unmapped, slice);
+    extent->unmapped += slice;
+    freed += slice;
+    if (extent->unmapped < length) continue;
+    pages.decommit(extent->run);
+    free_addresses.add(extent->offset, length);
+    pending_bytes.fetch_sub(length, std::memory_order_relaxed);
+    leaving_bytes.fetch_sub(length, std::memory_order_relaxed);
+    std::lock_guard lock(mutex);
+    leaving.pop_front();
+  }
+  return freed;
+}
+
+size_t ArenaState::trim(std::optional<Audience> spared) {
+  start_trim(spared);
+  return free_some(SIZE_MAX);
 }
 
 }  // namespace sluice

@@ -133,7 +133,7 @@ void ArenaState::flush_caches() {
   }
 }
 
-Result<ArenaBlock*> ArenaState::take(uint64_t length, const AllocateOptions& wanted) {
+ArenaBlock* ArenaState::take_present(uint64_t length, const AllocateOptions& wanted) {
   int audience = static_cast<int>(wanted.audience);
   int size_class = class_of(length);
   CacheShard& shard = shards[shard_of_thread()];
@@ -156,14 +156,42 @@ Result<ArenaBlock*> ArenaState::take(uint64_t length, const AllocateOptions& wan
       block = take_free(audience, length);
     }
   }
-  if (block == nullptr) {
-    SLUICE_TRY(block, take_by_growing(length, wanted));
-  }
+  if (block != nullptr) count_live();
+  return block;
+}
+
+void ArenaState::count_live() {
+  CacheShard& shard = shards[shard_of_thread()];
   shard.lock.lock();
   ++shard.allocations;
   ++shard.live;
   shard.lock.unlock();
+}
+
+Result<ArenaBlock*> ArenaState::take(uint64_t length, const AllocateOptions& wanted) {
+  if (ArenaBlock* block = take_present(length, wanted)) [[likely]]
+    return block;
+  SLUICE_TRY(ArenaBlock * block, take_by_growing(length, wanted));
+  count_live();
   return block;
+}
+
+bool ArenaState::charge(Quota* quota, uint64_t length) {
+  if (quota == nullptr) return true;
+  if (quota->used_.fetch_add(length, std::memory_order_relaxed) + length <= quota->limit_)
+    return true;
+  refund(quota, length);
+  return false;
+}
+
+void ArenaState::refund(Quota* quota, uint64_t length) {
+  if (quota != nullptr) quota->used_.fetch_sub(length, std::memory_order_relaxed);
+}
+
+Buffer ArenaState::buffer_of(ArenaBlock* block, size_t bytes, Quota* quota) {
+  block->quota = quota;
+  block->start(base + block->offset, &ArenaState::on_release);
+  return Buffer(StorageRef::adopt(block), TensorDescriptor::bytes(bytes));
 }
 
 Result<ArenaBlock*> ArenaState::take_by_growing(uint64_t length, const AllocateOptions& wanted) {

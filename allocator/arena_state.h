@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -26,6 +27,24 @@ struct Extent {
   PageRun run;
 };
 
+// An extent in the making. Its addresses are nobody else's.
+struct GrowingExtent {
+  uint64_t offset = 0;
+  uint64_t carved = 0;     // at its start, for the receive reserve
+  uint64_t continued = 0;  // the free run before it, which is taken with it
+  Audience audience = Audience::kSameUser;
+  PageRun run;
+  ExtentId id = 0;
+  size_t populated = 0;
+};
+
+// One that is in no table any more; its memory goes back in slices.
+struct LeavingExtent {
+  uint64_t offset = 0;
+  PageRun run;
+  size_t unmapped = 0;
+};
+
 // Locks, in this order: grow_mutex (held while the system places memory), mutex (held
 // for a look-up or a change of the tables), a shard's lock. Nothing is called outside
 // the arena under the last two.
@@ -36,6 +55,15 @@ struct ArenaState {
   // arena_runs.cc: where a run comes from and goes to.
   // Counted as live when it returns. Errors: as Arena::allocate().
   Result<ArenaBlock*> take(uint64_t length, const AllocateOptions& options);
+  // From what is there, counted as live; null: the arena must grow.
+  ArenaBlock* take_present(uint64_t length, const AllocateOptions& options);
+  ArenaBlock* take_free(int audience, uint64_t length);  // under `mutex`
+  ArenaBlock* take_of_reserve(uint64_t length);          // under `mutex`
+  void count_live();
+  // False: the quota is used up.
+  static bool charge(Quota* quota, uint64_t length);
+  static void refund(Quota* quota, uint64_t length);
+  Buffer buffer_of(ArenaBlock* block, size_t bytes, Quota* quota);
   static void on_release(Storage* storage) noexcept;
   void end();  // of the handle
   Status refused_by_limit(uint64_t bytes);
@@ -52,6 +80,26 @@ struct ArenaState {
   // added for 0 bytes. Where the limit is in the way, free extents are given back first.
   Status grow(uint64_t bytes, Audience audience, bool one_run);
   size_t trim(std::optional<Audience> spared = std::nullopt);
+  // trim() in two parts: what is free leaves its tables; up to `bytes` of what left go back.
+  size_t start_trim(std::optional<Audience> spared = std::nullopt);
+  size_t free_some(size_t bytes);
+  // What an extent must hold, by where it comes to lie.
+  struct Need {
+    uint64_t bytes = 0;        // anywhere
+    uint64_t at_end = 0;       // after the last extent, whose free tail it continues
+    uint64_t continued = 0;    // that tail
+    uint64_t preferred = 0;    // if memory and limit allow
+    uint64_t carved = 0;       // of it for the receive reserve
+    uint64_t most = 0;         // what the limit leaves
+    uint64_t reclaimable = 0;  // by trim()
+  };
+  Need need_for(uint64_t bytes, Audience audience, bool one_run,
+                std::optional<Audience> spared) const;
+  std::optional<uint64_t> place(const Need& need, uint64_t* length);
+  Status register_extent(GrowingExtent& made);  // gives it an id. Errors: kNoMemory
+  Status no_slot() const;
+  void enter_extent(const GrowingExtent& made);     // under `mutex` too
+  void leave(uint64_t offset, const PageRun& run);  // under `mutex`
 
   ArenaOptions options;
   PageSource& pages;
@@ -80,6 +128,11 @@ struct ArenaState {
   uint64_t peak = 0;
   uint64_t extents_added = 0, extents_removed = 0;
 
+  std::deque<LeavingExtent> leaving;  // under `mutex`; the first is changed under grow_mutex
+  std::atomic<uint64_t> leaving_bytes{0};
+  // Of extents in the making and of those that leave: they count against the limit.
+  std::atomic<uint64_t> pending_bytes{0};
+
   std::mutex grow_mutex;
   FreeRuns free_addresses;
   std::vector<uint16_t> free_slots;
@@ -87,16 +140,12 @@ struct ArenaState {
 
  private:
   ArenaBlock* take_from_other_shards(int audience, int size_class, uint64_t length);
-  ArenaBlock* take_free(int audience, uint64_t length);      // under `mutex`
-  ArenaBlock* take_of_reserve(uint64_t length);              // under `mutex`
   ArenaBlock* make_block(uint64_t offset, uint64_t length);  // under `mutex`
   void recycle(ArenaBlock* block) noexcept;                  // under `mutex`
   Result<ArenaBlock*> take_by_growing(uint64_t length, const AllocateOptions& options);
   void drop_remaining() noexcept;
 
-  struct Need;
-  std::optional<uint64_t> place(const Need& need, uint64_t* length);
-  Status add_extent(uint64_t offset, uint64_t length, Audience audience, uint64_t reserve);
+  Status add_extent(uint64_t offset, uint64_t length, Audience audience, uint64_t carved);
   Status tell_added(ExtentId id, std::byte* data, size_t length);
   void tell_removed(ExtentId id) noexcept;
   bool reserve_idle() const;  // under `mutex`

@@ -19,6 +19,7 @@ struct PageRun {
   size_t length = 0;
   int fd = -1;  // sealed memfd, close-on-exec; lent, owned by the page source
   PageKind pages = PageKind::kPlain;
+  bool collapses = true;  // of the system's source: MADV_COLLAPSE was not refused yet
 };
 
 class PageSource {
@@ -38,10 +39,40 @@ class PageSource {
   virtual Result<PageRun> commit(std::byte* base, size_t length) = 0;
   // Gives the memory back; the addresses stay reserved.
   virtual void decommit(const PageRun& run) noexcept = 0;
+
+  // commit() and decommit() in steps, for a loop that must not block. A source that overrides none
+  // of these does all in the first or the last step.
+  //
+  // Maps the run without its pages. Nobody touches the memory before end_commit(). Requires and
+  // errors: as commit(). Blocks: not for long, whatever the length.
+  virtual Result<PageRun> begin_commit(std::byte* base, size_t length) {
+    return commit(base, length);
+  }
+  // Provides the pages of [offset, offset + length). Returns up to where the run has pages now: it
+  // is less than `offset` if the source begins anew with smaller pages, at most once in a run.
+  // Requires: offset and length are multiples of 2 MiB, within the run.
+  // Errors: kNoMemory; the run is then only to be given back.
+  virtual Result<size_t> populate(PageRun& run, size_t offset, size_t length) {
+    static_cast<void>(offset);
+    static_cast<void>(length);
+    return run.length;
+  }
+  // After the last page: the run is what commit() would have returned. Errors: as populate().
+  virtual Status end_commit(PageRun& run) {
+    static_cast<void>(run);
+    return Status();
+  }
+  // Takes the pages of [offset, offset + length) out of our addresses, as far as that saves
+  // decommit() time. Nobody touches the run any more. Requires: as populate().
+  virtual void begin_decommit(const PageRun& run, size_t offset, size_t length) noexcept {
+    static_cast<void>(run);
+    static_cast<void>(offset);
+    static_cast<void>(length);
+  }
 };
 
-// The real one. Huge pages by MFD_HUGETLB where enough are reserved (found by
-// mapping), else transparent huge pages by advice, else plain ones.
+// The real one. Huge pages by MFD_HUGETLB where enough are reserved (found by mapping), else
+// transparent huge pages, by advice or by MADV_COLLAPSE, else plain ones.
 PageSource& system_page_source();
 
 }  // namespace sluice

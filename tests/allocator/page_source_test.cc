@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -156,6 +157,43 @@ TEST_CASE("more memory than the machine has is refused, not left to the OOM kill
   CHECK(run.code() == Code::kNoMemory);
   CHECK(read_counter("allocator.refused_system") == refused + 1);
   pages.unreserve(*base, kTooMuch);
+}
+
+TEST_CASE("a kernel that refuses huge pages gives small ones, and that is counted") {
+  PageSource& pages = system_page_source();
+  std::byte* base = std::move(pages.reserve(8 * kMiB)).value();
+  REQUIRE(::prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) == 0);
+  const uint64_t refused = read_counter("allocator.collapse_fallback");
+  PageRun run = std::move(pages.begin_commit(base, 8 * kMiB)).value();
+  for (size_t at = 0; at < 8 * kMiB; at += 2 * kMiB)
+    REQUIRE(pages.populate(run, at, 2 * kMiB).value() == at + 2 * kMiB);
+  REQUIRE(pages.end_commit(run).ok());
+  REQUIRE(::prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0) == 0);
+  if (run.pages != PageKind::kHugetlb) {  // those come from a pool of their own
+    CHECK(run.pages == PageKind::kPlain);
+    CHECK(read_counter("allocator.collapse_fallback") == refused + 1);  // once in a run
+  }
+  for (size_t at = 0; at < 8 * kMiB; at += 512) REQUIRE(base[at] == std::byte{0});
+  pages.begin_decommit(run, 0, 2 * kMiB);
+  pages.decommit(run);
+  pages.unreserve(base, 8 * kMiB);
+}
+
+TEST_CASE("an extent has huge pages wherever the kernel collapses small ones") {
+  // What the kernel says of a mapping of our own.
+  int fd = ::memfd_create("page_source_test", MFD_CLOEXEC);
+  REQUIRE(::ftruncate(fd, 2 * kMiB) == 0);
+  std::byte* base = std::move(system_page_source().reserve(2 * kMiB)).value();
+  REQUIRE(::mmap(base, 2 * kMiB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == base);
+  base[0] = std::byte{1};
+  constexpr int kCollapse = 25;  // MADV_COLLAPSE, Linux 6.1
+  const bool collapses = ::madvise(base, 2 * kMiB, kCollapse) == 0;
+  system_page_source().unreserve(base, 2 * kMiB);
+  ::close(fd);
+  Extent extent(4 * kMiB);
+  INFO("the kernel collapses: " << collapses);
+  if (collapses) CHECK(extent.run.pages != PageKind::kPlain);
+  for (size_t at = 0; at < 4 * kMiB; at += 512) REQUIRE(extent.base[at] == std::byte{0});
 }
 
 }  // namespace

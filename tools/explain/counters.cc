@@ -17,6 +17,10 @@ constexpr std::string_view kUnauthentic =
     "Another secret at the other end; frames changed on the way; an attack.";
 
 constexpr auto kEntries = std::to_array<Entry>({
+    {"allocator.collapse_fallback", "Extents that got no transparent huge pages, or not only them.",
+     "Linux before 6.1, shmem_enabled set to deny, or memory that is scattered.",
+     "Nothing, or see `sluice info` for what to set; memory then costs more time to get and to "
+     "free."},
     {"allocator.extents_added", "Pieces of memory that an arena took from the system.", kWork,
      "If it grows for ever, tensors are held: release them."},
     {"allocator.extents_removed", "Pieces of memory that trim() gave back to the system.", kWork,

@@ -45,6 +45,7 @@ Context::Context(const ContextOptions& options, std::shared_ptr<Arena> arena)
 ContextCore::ContextCore(const ContextOptions& options, std::shared_ptr<Arena> arena)
     : Context(options, std::move(arena)),
       peer_accounts_(resolve(options.peer_limits, arena_ ? arena_->statistics().limit_bytes : 0)),
+      population_(arena_.get()),
       awaits_(std::make_unique<Awaits>(*this)),
       streaming_(tuning_.stream_copy_bytes >= kNeverBytes ? StreamingRule::kNever
                                                           : tuning_.stream_copy_bytes),
@@ -140,6 +141,8 @@ size_t ContextCore::run_providers() {
     if (hooks_[i]->idle_until() <= now_) work += hooks_[i]->progress(now_);
   }
   if (!mailbox_->empty()) work += mailbox_->open_all();
+  if (population_.busy()) [[unlikely]]
+    work += population_.progress(work > 0);
   return work;
 }
 
@@ -215,7 +218,7 @@ size_t ContextCore::deliver_events() {
 
 Instant Context::next_timeout() {
   ContextCore& core = ContextCore::of(*this);
-  Instant next = kNever;
+  Instant next = core.population_.next_timeout();
   for (auto& provider : core.providers_) next = std::min(next, provider->next_timeout());
   for (ProgressHook* hook : core.hooks_) next = std::min(next, hook->next_timeout());
   return next;

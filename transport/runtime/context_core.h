@@ -20,6 +20,7 @@
 #include <sluice/runtime/event_handler.h>
 #include <sluice/runtime/mailbox.h>
 #include <sluice/runtime/peer_account.h>
+#include <sluice/runtime/population.h>
 #include <sluice/spi/link_decorator.h>
 #include <sluice/spi/provider.h>
 
@@ -60,6 +61,8 @@ class ContextCore final : public Context {
   PeerAccounts& peer_accounts() { return peer_accounts_; }
   // Of the connections in the making: ended when the context is closed.
   Awaits& awaits() { return *awaits_; }
+  // Pages for allocations under way, in slices.
+  Population& population() { return population_; }
   // For the copies that this context's thread makes.
   StreamingRule& streaming() { return streaming_; }
   // Tells calls from a second thread; shared with endpoints, which may outlive the context.
@@ -103,6 +106,7 @@ class ContextCore final : public Context {
   // Handlers unwatched while a batch of events is being delivered.
   std::vector<EventHandler*> dead_handlers_;
   std::vector<ProgressHook*> hooks_;
+  Population population_;
   std::unique_ptr<Awaits> awaits_;
   std::vector<std::shared_ptr<internal::OpenListener>> listeners_;
   std::shared_ptr<ThreadMark> thread_mark_ = std::make_shared<ThreadMark>();

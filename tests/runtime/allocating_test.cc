@@ -1,0 +1,290 @@
+// Allocating and freeing 100 GB and 1 TiB in slices: what one turn of a context does of it, who is
+// served meanwhile, and what is left when it ends early. Memory is simulated; turns are measured in
+// slices.
+#include <sluice/api/allocating.h>
+
+#include <catch2/catch.hpp>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include <sluice/api/connecting.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/runtime/population.h>
+#include <sluice/select/open.h>
+
+#include "tests/runtime/unbacked_page_source.h"
+
+namespace sluice {
+namespace {
+
+using test::UnbackedPageSource;
+
+constexpr size_t kGB = 1'000'000'000;
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kTiB = size_t{1} << 40;
+
+Instant soon() { return after(now(), std::chrono::seconds(60)); }
+
+// A context whose arena may have 1 TiB.
+struct Large {
+  Large() {
+    auto made = Arena::create({.limit_bytes = kTiB}, pages);
+    REQUIRE(made.ok());
+    arena = std::move(made).value();
+    auto opened = open_context({.arena = arena, .arena_options = {}, .waiting = Waiting::kSleep});
+    REQUIRE(opened.ok());
+    context = std::move(opened).value();
+    REQUIRE(arena->prefault(kMiB).ok());  // for messages
+  }
+  // One turn; true if it did no more than a turn may.
+  bool turn_is_bounded() {
+    const uint64_t slices = pages.slices, freed = pages.free_slices;
+    context->progress();
+    return pages.slices - slices + (pages.free_slices - freed) <= Population::kMostSlices;
+  }
+  // Turns until all is given back.
+  bool frees_all_in_bounded_turns() {
+    bool bounded = true;
+    while (arena->freeing_bytes() > 0) bounded = turn_is_bounded() && bounded;
+    return bounded;
+  }
+
+  UnbackedPageSource pages;
+  std::shared_ptr<Arena> arena;
+  std::unique_ptr<Context> context;
+};
+
+TEST_CASE("each turn of a context that allocates 100 GB or 1 TiB is a few slices") {
+  for (size_t bytes : {100 * kGB, kTiB - 128 * kMiB}) {
+    Large large;
+    const uint64_t commits = large.pages.commits;
+    Allocating allocating = start_allocate(*large.context, bytes);
+    CHECK_FALSE(allocating.ready());
+    CHECK(large.pages.slices == 0);
+    bool bounded = true;
+    while (!allocating.ready()) bounded = large.turn_is_bounded() && bounded;
+    CHECK(bounded);
+    CHECK(large.pages.largest_slice == PendingAllocation::kStepBytes);
+    CHECK(large.pages.populated_bytes >= bytes - 64 * kMiB);  // beside what was free
+    CHECK(large.pages.commits == commits);
+    Result<Buffer> buffer = allocating.take();
+    REQUIRE(buffer.ok());
+    CHECK(buffer->size_bytes() == bytes);
+    CHECK(large.arena->locate(buffer->data(), bytes).has_value());
+    buffer->bytes().front() = buffer->bytes().back() = std::byte{1};
+    const size_t decommits = large.pages.decommits;
+    *buffer = Buffer();
+    CHECK(start_trim(*large.context) >= bytes);
+    CHECK(large.pages.decommits == decommits);  // nothing was freed in the call itself
+    CHECK(large.frees_all_in_bounded_turns());
+    CHECK(large.pages.largest_free_slice == Population::kFreeBytes);
+    CHECK(large.pages.mapped.empty());
+  }
+}
+
+// Who is connected to it, in the same thread.
+struct Peer {
+  Peer(Large& server, const std::string& address) : large(server) {
+    auto opened = open_context({.waiting = Waiting::kSleep});
+    REQUIRE(opened.ok());
+    context = std::move(opened).value();
+    auto listening = large.context->listen(address);
+    REQUIRE(listening.ok());
+    Connecting connecting = start_connect(*context, listening->address());
+    while (!connecting.ready() || !far) {
+      turn();
+      Result<Endpoint> accepted = listening->try_accept();
+      if (accepted.ok()) far = std::move(accepted).value();
+    }
+    Result<Endpoint> connected = connecting.take();
+    REQUIRE(connected.ok());
+    near = std::move(connected).value();
+  }
+  void turn() {
+    context->progress();
+    if (!large.turn_is_bounded()) bounded = false;
+  }
+  // A message there and one back; false if `over` was true before.
+  template <typename Over>
+  bool round_trip(Over&& over) {
+    Count count;
+    auto there = context->allocate({8}, uint8), into = large.context->allocate({8}, uint8);
+    auto back = large.context->allocate({8}, uint8), answer = context->allocate({8}, uint8);
+    REQUIRE((there.ok() && into.ok() && back.ok() && answer.ok()));
+    REQUIRE(far.receive(TagMatch{1}, std::move(*into), {.sink = &count}).ok());
+    REQUIRE(near.receive(TagMatch{2}, std::move(*answer), {.sink = &count}).ok());
+    REQUIRE(near.send(1, std::move(*there).freeze()).ok());
+    while (count.done < 1 && !over()) turn();
+    if (count.done < 1) return false;
+    REQUIRE(far.send(2, std::move(*back).freeze()).ok());
+    while (count.done < 2 && !over()) turn();
+    return count.done == 2;
+  }
+
+  struct Count final : CompletionSink {
+    void on_completion(Completion&& completion) noexcept override {
+      done += completion.status.ok() ? 1 : 0;
+    }
+    int done = 0;
+  };
+  Large& large;
+  std::unique_ptr<Context> context;
+  Endpoint near, far;
+  bool bounded = true;
+};
+
+TEST_CASE("a peer is answered many times while 100 GB are populated and while they are freed") {
+  for (const std::string address : {"tcp://127.0.0.1:0", "loopback:allocating"}) {
+    INFO(address);
+    Large large;
+    Peer peer(large, address);
+    Allocating allocating = start_allocate(*large.context, 100 * kGB);
+    for (int round = 0; round < 20; ++round)
+      REQUIRE(peer.round_trip([&] { return allocating.ready(); }));
+    while (!allocating.ready()) peer.turn();
+    Result<Buffer> buffer = allocating.take();
+    REQUIRE(buffer.ok());
+    *buffer = Buffer();
+    REQUIRE(start_trim(*large.context) > 0);
+    for (int round = 0; round < 5; ++round)
+      REQUIRE(peer.round_trip([&] { return large.arena->freeing_bytes() == 0; }));
+    CHECK(peer.bounded);
+    CHECK(peer.near.state() == EndpointState::kConnected);
+  }
+}
+
+// What an allocation that ends early leaves: nothing, some turns later.
+void check_nothing_left(Large& large, size_t used_before) {
+  CHECK(large.frees_all_in_bounded_turns());
+  CHECK(large.arena->statistics().used_bytes == used_before);
+  Result<Buffer> small = large.arena->allocate(kMiB);
+  CHECK(small.ok());
+  // All of the limit is there again.
+  *small = Buffer();
+  Allocating again = start_allocate(*large.context, kTiB - 128 * kMiB);
+  REQUIRE(large.context->wait_until([&] { return again.ready(); }, soon()).ok());
+  CHECK(again.take().ok());
+}
+
+TEST_CASE("an allocation that is cancelled or dropped in the middle gives all back in slices") {
+  for (bool cancelled : {true, false}) {
+    Large large;
+    const size_t used = large.arena->statistics().used_bytes;
+    {
+      Quota quota(kTiB);
+      Allocating allocating = start_allocate(*large.context, 100 * kGB, {.quota = &quota});
+      CHECK(quota.used_bytes() >= 100 * kGB);
+      for (int turn = 0; turn < 100; ++turn) large.context->progress();
+      CHECK_FALSE(allocating.ready());
+      if (cancelled) {
+        allocating.cancel();
+        CHECK(allocating.ready());
+        CHECK(allocating.take().code() == Code::kCancelled);
+        CHECK(quota.used_bytes() == 0);
+      }
+    }
+    CHECK(large.arena->freeing_bytes() >= 99 * kGB);
+    check_nothing_left(large, used);
+  }
+}
+
+TEST_CASE("an allocation under way ends with its context") {
+  for (bool closed : {true, false}) {
+    Large large;  // its page source aborts if something is left
+    Allocating allocating = start_allocate(*large.context, 100 * kGB);
+    for (int turn = 0; turn < 100; ++turn) large.context->progress();
+    if (closed) REQUIRE(large.context->close(soon()).ok());
+    large.context.reset();
+    REQUIRE(allocating.ready());
+    CHECK(allocating.take().code() == Code::kCancelled);
+  }
+}
+
+TEST_CASE("memory that runs out in the middle is a status, and all is given back") {
+  Large large;
+  const size_t used = large.arena->statistics().used_bytes;
+  large.pages.fails_at = 1000;
+  Allocating allocating = start_allocate(*large.context, 100 * kGB);
+  REQUIRE(large.context->wait_until([&] { return allocating.ready(); }, soon()).ok());
+  CHECK(allocating.take().code() == Code::kNoMemory);
+  CHECK(large.pages.slices == 1000);
+  check_nothing_left(large, used);
+}
+
+TEST_CASE("huge pages that run out in the middle mean that all is populated anew") {
+  Large large;
+  large.pages.starts_anew_at = 1000;
+  Allocating allocating = start_allocate(*large.context, 100 * kGB);
+  REQUIRE(large.context->wait_until([&] { return allocating.ready(); }, soon()).ok());
+  CHECK(allocating.take().ok());
+  CHECK(large.pages.populated_bytes >= 99 * kGB + 1000 * PendingAllocation::kStepBytes);
+}
+
+TEST_CASE("what cannot be had is refused as by allocate()") {
+  Large large;
+  Allocating too_much = start_allocate(*large.context, 2 * kTiB);
+  CHECK(too_much.ready());
+  CHECK(too_much.take().status().to_string() ==
+        large.arena->allocate(2 * kTiB).status().to_string());
+  Quota quota(kMiB);
+  Allocating charged = start_allocate(*large.context, 2 * kMiB, {.quota = &quota});
+  REQUIRE(charged.ready());
+  CHECK(charged.take().code() == Code::kNoMemory);
+  CHECK(quota.used_bytes() == 0);
+  int64_t bad[] = {3, -1};
+  Allocating shaped = start_allocate(*large.context, bad, float32);
+  REQUIRE(shaped.ready());
+  CHECK(shaped.take().code() == Code::kInvalidArgument);
+  int64_t good[] = {7, 5};
+  Allocating tensor = start_allocate(*large.context, good, float32);
+  REQUIRE(tensor.ready());  // there was room
+  Result<Buffer> buffer = tensor.take();
+  REQUIRE(buffer.ok());
+  CHECK(buffer->descriptor().to_string() == "float32[7,5]");
+}
+
+TEST_CASE(
+    "two allocations under way and a blocking one share a limit, and wait for what is freed") {
+  Large large;
+  Allocating first = start_allocate(*large.context, 400 * kGB);
+  Allocating second = start_allocate(*large.context, 400 * kGB);
+  for (int turn = 0; turn < 10; ++turn) large.context->progress();
+  CHECK(large.arena->allocate(800 * kGB).code() == Code::kNoMemory);
+  Result<Buffer> beside = large.arena->allocate(100 * kGB);
+  CHECK(beside.ok());
+  REQUIRE(large.context->wait_until([&] { return second.ready(); }, soon()).ok());
+  REQUIRE(first.ready());
+  Result<Buffer> one = first.take(), other = second.take();
+  REQUIRE((one.ok() && other.ok()));
+  *one = Buffer();
+  // Its extent is too small for this one.
+  *other = Buffer();
+  *beside = Buffer();
+  Allocating third = start_allocate(*large.context, 1000 * kGB);
+  bool bounded = true;
+  while (!third.ready()) bounded = large.turn_is_bounded() && bounded;
+  CHECK(bounded);
+  CHECK(third.take().ok());
+}
+
+TEST_CASE("an allocation continues the free run before it, also if it gives up") {
+  Large large;
+  const size_t extent = large.arena->statistics().extent_bytes;
+  {
+    Allocating allocating = start_allocate(*large.context, 100 * kGB);
+    large.context->progress();
+  }
+  CHECK(large.frees_all_in_bounded_turns());
+  CHECK(large.arena->statistics().used_bytes == 0);
+  Allocating allocating = start_allocate(*large.context, 100 * kGB);
+  REQUIRE(large.context->wait_until([&] { return allocating.ready(); }, soon()).ok());
+  Result<Buffer> buffer = allocating.take();
+  REQUIRE(buffer.ok());
+  CHECK(large.arena->statistics().extent_bytes < extent + 100 * kGB);
+  CHECK(large.arena->locate(buffer->data(), buffer->size_bytes())->arena_offset < extent);
+}
+
+}  // namespace
+}  // namespace sluice

@@ -1,0 +1,69 @@
+// Slow memory work of a context, in slices: pages for allocations under way, and extents that go
+// back to the system. Knows no operation and no path.
+#ifndef SLUICE_RUNTIME_POPULATION_H_
+#define SLUICE_RUNTIME_POPULATION_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include <sluice/allocator/arena.h>
+#include <sluice/allocator/pending_allocation.h>
+#include <sluice/base/clock.h>
+
+namespace sluice {
+
+// Thread: the context's. Blocks: for about kTurn in a turn.
+class Population final {
+ public:
+  // A turn of a context that has nothing else to do populates for this long: a peer then waits less
+  // than 10 ms for its answer, since one slice more, which nothing interrupts, takes up to 6 ms
+  // (docs/performance.md, "Pages"). Much less would cost turns, about 1 us each, for nothing.
+  static constexpr Duration kTurn = std::chrono::milliseconds(2);
+  // At most so many slices in it, also where a slice takes no time: real ones take 0.4 ms.
+  static constexpr size_t kMostSlices = 8;
+  // While other work comes in, one slice in each such time: others keep more than half of the
+  // thread.
+  static constexpr Duration kBetween = std::chrono::milliseconds(1);
+  // Small pages that are taken out of our addresses in one slice: 1.5 ms.
+  static constexpr size_t kFreeBytes = size_t{16} << 20;
+
+  // Null: there is never any work.
+  explicit Population(Arena* arena) : arena_(arena) {}
+  Population(const Population&) = delete;
+  Population& operator=(const Population&) = delete;
+
+  // Takes steps of `pending` in turns, the first that was added first, until it is ready or
+  // removed.
+  void add(PendingAllocation* pending) {
+    pending_.push_back(pending);
+    busy_ = true;
+  }
+  // What it leaves goes back in the next turns.
+  void remove(PendingAllocation* pending) {
+    std::erase(pending_, pending);
+    busy_ = true;
+  }
+  // There may be something to free.
+  void wake() { busy_ = true; }
+
+  // False: progress() has nothing to do. Cost: a load.
+  bool busy() const { return busy_; }
+  // Returns how many slices it did. `others_busy`: the turn did something else.
+  size_t progress(bool others_busy);
+  // When progress() must run at the latest, or kNever.
+  Instant next_timeout() const;
+
+ private:
+  bool slice();
+
+  Arena* arena_;
+  std::vector<PendingAllocation*> pending_;
+  Instant last_{};
+  bool busy_ = false;
+  bool in_vain_ = false;  // another thread grew the arena
+};
+
+}  // namespace sluice
+
+#endif  // SLUICE_RUNTIME_POPULATION_H_
