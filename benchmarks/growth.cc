@@ -10,6 +10,8 @@
 //        keys: publishing and fetching one tensor under --size new names, one after the other; also
 //        the names that the exchanges hold at the end.
 //        fetches: publishing and fetching one tensor beside --size fetches of other keys that wait.
+//        allocate: --size MiB are allocated and freed in the turns of a context, whose peer sends
+//        64 bytes over TCP meanwhile and waits for the answer; then both by the calls that block.
 #include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -23,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include <sluice/api/allocating.h>
 #include <sluice/exchange/exchange.h>
 #include <sluice/select/open.h>
 #include <sluice/select/progress_thread.h>
@@ -278,14 +281,79 @@ void run_fetches(const bare::Options& options, bare::JsonLine& line) {
   line.raw("fetch_ns", samples.json());
 }
 
+// Turns of the server until `over`, each timed, and what its peer waits for an answer meanwhile.
+template <typename Over>
+void time_turns(const std::string& name, const bare::Options& options, Crowd& crowd,
+                bare::JsonLine& line, Over&& over) {
+  bare::Samples turns, answers;
+  const uint64_t start = bare::now_ns();
+  auto turn = [&] {
+    const uint64_t before = bare::now_ns();
+    crowd.server->progress();
+    bare::burn_ns(options.slow_ns);
+    turns.add(static_cast<double>(bare::now_ns() - before));
+    crowd.client->progress();
+  };
+  Box sent, came, answered, returned;
+  uint64_t i = 0;
+  for (; !over(); ++i) {
+    auto receive = [&](Endpoint& at, Context& context, Box& box) {
+      Buffer room = must(context.allocate({8}, uint64), "allocate");
+      must(at.receive({.tag = kTag}, std::move(room), box.options()).status(), "receive");
+    };
+    receive(crowd.far, *crowd.server, came);
+    receive(crowd.near, *crowd.client, returned);
+    const uint64_t asked = bare::now_ns();
+    must(crowd.near.send(kTag, tensor_of(*crowd.client, i), sent.options()).status(), "send");
+    while (came.count == i && !over()) turn();
+    crowd.until([&] { return came.count == i + 1; });
+    check(std::move(came.last.buffers[0]).freeze(), i);
+    must(crowd.far.send(kTag, tensor_of(*crowd.server, i), answered.options()).status(), "send");
+    while (returned.count == i && !over()) turn();
+    crowd.until([&] { return returned.count == i + 1 && sent.count == i + 1; });
+    check(std::move(returned.last.buffers[0]).freeze(), i);
+    answers.add(static_cast<double>(bare::now_ns() - asked));
+  }
+  line.number((name + "_seconds").c_str(), static_cast<double>(bare::now_ns() - start) / 1e9);
+  turns.sort();
+  answers.sort();
+  line.raw((name + "_turn_ns").c_str(), turns.json());
+  line.raw((name + "_answer_ns").c_str(), answers.json());
+}
+
+void run_allocate(const bare::Options& options, bare::JsonLine& line) {
+  Crowd crowd("tcp");
+  const size_t bytes = size_t{options.size} << 20;
+  std::string pages;
+  {
+    Allocating allocating = start_allocate(*crowd.server, bytes);
+    time_turns("allocate", options, crowd, line, [&] { return allocating.ready(); });
+    Buffer buffer = must(allocating.take(), "start_allocate");
+    const auto place = crowd.server->arena().locate(buffer.data(), bytes);
+    std::fill_n(buffer.data(), 64, std::byte{1});
+    pages = to_string(crowd.server->arena().extents_over(place->arena_offset, bytes).back().pages);
+  }
+  (void)start_trim(*crowd.server);
+  time_turns("free", options, crowd, line,
+             [&] { return crowd.server->arena().freeing_bytes() == 0; });
+  uint64_t start = bare::now_ns();
+  Buffer buffer = must(crowd.server->arena().allocate(bytes), "allocate");
+  line.number("blocking_allocate_seconds", static_cast<double>(bare::now_ns() - start) / 1e9);
+  buffer = Buffer();
+  start = bare::now_ns();
+  (void)crowd.server->arena().trim();
+  line.number("blocking_free_seconds", static_cast<double>(bare::now_ns() - start) / 1e9);
+  line.text("pages", pages);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   bare::Options options;
   options.name = "growth";
-  options.modes = {"idle_shm",      "idle_tcp",         "idle_udp",    "idle_l2",
-                   "idle_loopback", "waiting_shm",      "waiting_tcp", "waiting_udp",
-                   "waiting_l2",    "waiting_loopback", "keys",        "fetches"};
+  options.modes = {"idle_shm",    "idle_tcp",    "idle_udp",    "idle_l2",    "idle_loopback",
+                   "waiting_shm", "waiting_tcp", "waiting_udp", "waiting_l2", "waiting_loopback",
+                   "keys",        "fetches",     "allocate"};
   options.mode = "idle_tcp";
   options.size = 100;
   options.iterations = 5'000;
@@ -297,6 +365,8 @@ int main(int argc, char** argv) {
     run_keys(options, line);
   } else if (options.mode == "fetches") {
     run_fetches(options, line);
+  } else if (options.mode == "allocate") {
+    run_allocate(options, line);
   } else {
     run_idle(options, line);
   }

@@ -26,6 +26,7 @@ CASES = [
     ("growth", ["--mode", "idle_udp", "--size", "20", "-n", "50"], 1_000_000),
     ("growth", ["--mode", "waiting_loopback", "--size", "20", "-n", "50"], 1_000_000),
     ("growth", ["--mode", "keys", "--size", "6000", "-n", "50"], 1_000_000),
+    ("growth", ["--mode", "allocate", "--size", "256", "-n", "50"], 1_000_000),
     ("growth", ["--mode", "fetches", "--size", "20000", "-n", "50"], 1_000_000),
     ("l2_pair", ["--mode", "shm_adaptive", "-n", "50"], 2_000_000),
     ("l2_pair", ["--mode", "lo_bulk_adaptive", "--size", "1000000", "-n", "3"], 100_000_000),
@@ -57,7 +58,7 @@ WIRE = [sys.executable, "-B", os.path.join(FOLDER, "wire.py"), "--mtu", "1500", 
 
 
 def times_of(line):
-    for name in ("one_way_ns", "round_trip_ns", "fetch_ns"):
+    for name in ("one_way_ns", "round_trip_ns", "fetch_ns", "allocate_turn_ns"):
         if name in line:
             return line[name]
     return {name: value * 1e9 for name, value in line["seconds"].items()}

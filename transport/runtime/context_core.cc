@@ -142,8 +142,15 @@ size_t ContextCore::run_providers() {
   }
   if (!mailbox_->empty()) work += mailbox_->open_all();
   if (population_.busy()) [[unlikely]]
-    work += population_.progress(work > 0);
+    work += populate(work > 0);
   return work;
+}
+
+size_t ContextCore::populate(bool others_busy) {
+  const size_t slices = population_.progress(others_busy);
+  // It took long: descriptors are looked at in the same turn.
+  if (slices > 0) polls_since_clock_ = kPollsPerClockCheck;
+  return slices;
 }
 
 // The first turn after a sleep: a foreign loop was woken by our descriptor, where the event waits.

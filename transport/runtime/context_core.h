@@ -92,6 +92,7 @@ class ContextCore final : public Context {
   size_t poll_events(int timeout_ms);
   size_t deliver_events();
   size_t run_providers();
+  size_t populate(bool others_busy);
   bool sleep(Instant deadline, WaitGate* gate, std::optional<ThreadMark::Inside>& inside);
   bool spin(Instant deadline);
   // Adaptive: waits usually end within the budget, and there is a processor to poll on.
