@@ -29,7 +29,7 @@ PendingAllocation::PendingAllocation(ArenaState* arena, size_t bytes,
 
 PendingAllocation::~PendingAllocation() {
   if (arena_->owner.in_forked_child() || ready()) return;
-  refuse(Status());
+  give_up();
 }
 
 size_t PendingAllocation::populated_bytes() const { return growing_ ? growing_->populated : 0; }
@@ -43,7 +43,7 @@ void PendingAllocation::deliver(ArenaBlock* block) {
 }
 
 // What it took leaves, without a lock that anybody holds for long.
-void PendingAllocation::refuse(Status why) {
+void PendingAllocation::give_up() {
   if (growing_) {
     std::lock_guard lock(arena_->mutex);
     if (growing_->continued > 0) {
@@ -54,6 +54,10 @@ void PendingAllocation::refuse(Status why) {
     growing_.reset();
   }
   if (std::exchange(charged_, false)) ArenaState::refund(options_.quota, length_);
+}
+
+void PendingAllocation::refuse(Status why) {
+  give_up();
   arena_->failures.fetch_add(1, std::memory_order_relaxed);
   result_.emplace(std::move(why));
 }

@@ -43,6 +43,7 @@ class PendingAllocation {
  private:
   void begin();
   void end();
+  void give_up();
   void refuse(Status why);
   void deliver(class ArenaBlock* block);
 

@@ -12,7 +12,9 @@
 //        fetches: publishing and fetching one tensor beside --size fetches of other keys that wait.
 //        allocate: --size MiB are allocated and freed in the turns of a context, whose peer sends
 //        64 bytes over TCP meanwhile and waits for the answer; then both by the calls that block.
+//        allocate_small: the same, and the kernel may give this process no transparent huge pages.
 #include <dirent.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -322,6 +324,8 @@ void time_turns(const std::string& name, const bare::Options& options, Crowd& cr
 }
 
 void run_allocate(const bare::Options& options, bare::JsonLine& line) {
+  if (options.mode == "allocate_small" && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0)
+    bare::die("prctl(PR_SET_THP_DISABLE)");
   Crowd crowd("tcp");
   const size_t bytes = size_t{options.size} << 20;
   std::string pages;
@@ -351,9 +355,9 @@ void run_allocate(const bare::Options& options, bare::JsonLine& line) {
 int main(int argc, char** argv) {
   bare::Options options;
   options.name = "growth";
-  options.modes = {"idle_shm",    "idle_tcp",    "idle_udp",    "idle_l2",    "idle_loopback",
-                   "waiting_shm", "waiting_tcp", "waiting_udp", "waiting_l2", "waiting_loopback",
-                   "keys",        "fetches",     "allocate"};
+  options.modes = {"idle_shm",    "idle_tcp",    "idle_udp",    "idle_l2",       "idle_loopback",
+                   "waiting_shm", "waiting_tcp", "waiting_udp", "waiting_l2",    "waiting_loopback",
+                   "keys",        "fetches",     "allocate",    "allocate_small"};
   options.mode = "idle_tcp";
   options.size = 100;
   options.iterations = 5'000;
@@ -365,7 +369,7 @@ int main(int argc, char** argv) {
     run_keys(options, line);
   } else if (options.mode == "fetches") {
     run_fetches(options, line);
-  } else if (options.mode == "allocate") {
+  } else if (options.mode.starts_with("allocate")) {
     run_allocate(options, line);
   } else {
     run_idle(options, line);

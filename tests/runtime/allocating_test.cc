@@ -206,6 +206,9 @@ TEST_CASE("an allocation under way ends with its context") {
     large.context.reset();
     REQUIRE(allocating.ready());
     CHECK(allocating.take().code() == Code::kCancelled);
+    // The arena lives on.
+    CHECK(large.arena->freeing_bytes() == 0);
+    CHECK(large.arena->statistics().used_bytes == 0);
   }
 }
 

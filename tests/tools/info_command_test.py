@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """`sluice info`: what it finds, and that it says why."""
+import ctypes
 import json
 import pathlib
 
@@ -30,6 +31,23 @@ class Info(command.CommandTest):
             self.assertEqual(paths["verbs"]["why"], info["rdma"]["obstacle"])
         self.assertTrue(all(path["why"] for path in info["paths"]))
         self.assertGreaterEqual(info["counters"]["allocator.extents_added"], 1)
+
+    def test_small_pages_come_with_what_gets_larger_ones(self):
+        arena = self.info()["arena"]
+        self.assertEqual(arena["larger_pages"] != "", arena["pages"] == "plain pages")
+        if arena["pages"] == "hugetlb pages":
+            return  # those come from a pool of their own, whatever the next line forbids
+        libc = ctypes.CDLL(None, use_errno=True)
+        pr_set_thp_disable = 41
+        self.assertEqual(libc.prctl(pr_set_thp_disable, 1, 0, 0, 0), 0)
+        try:
+            refused = self.info()["arena"]
+            text = self.run_command("info").stdout
+        finally:
+            libc.prctl(pr_set_thp_disable, 0, 0, 0, 0)
+        self.assertEqual(refused["pages"], "plain pages")
+        self.assertIn("shmem_enabled", refused["larger_pages"])
+        self.assertIn("tee /sys/kernel/mm/transparent_hugepage/shmem_enabled", text)
 
     def test_the_arena_limit_says_where_it_comes_from(self):
         self.assertEqual(self.info()["arena"]["limit_from"], "half of this machine's memory")

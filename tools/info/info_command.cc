@@ -63,6 +63,18 @@ Result<ArenaFacts> try_arena() {
   return facts;
 }
 
+// What gets larger pages; empty if there are none to get.
+std::string larger_pages(const ArenaFacts& arena, const Machine& machine) {
+  if (arena.pages != to_string(PageKind::kPlain)) return "";
+  if (machine.thp_shmem.empty())
+    return "this kernel has no transparent huge pages of shared memory";
+  const std::string set =
+      "set advise: echo advise | sudo tee /sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  if (machine.thp_shmem == "deny") return "shmem_enabled is deny; " + set;
+  return "the kernel gave no huge pages (Linux before 6.1 collapses none); " + set +
+         ", or reserve some: sudo sysctl vm.nr_hugepages=512";
+}
+
 Json limit(uint64_t value) { return value == ~uint64_t{0} ? Json("unlimited") : Json(value); }
 
 Json collect(const Machine& machine, const ArenaFacts& arena, const tuning::Tuned& tuned,
@@ -82,6 +94,7 @@ Json collect(const Machine& machine, const ArenaFacts& arena, const tuning::Tune
                    {"thp_shmem_enabled", machine.thp_shmem},
                    {"hugetlb_free_pages", machine.hugetlb_free}};
   out["arena"] = {{"pages", arena.pages},
+                  {"larger_pages", larger_pages(arena, machine)},
                   {"extent_bytes", arena.extent_bytes},
                   {"limit_bytes", arena.limit_bytes},
                   {"limit_from", arena.limit_from}};
@@ -151,6 +164,8 @@ void print(const Json& info, const InfoOptions& options) {
   fmt::print("arena      {}, first extent {}, limit {} ({})\n", plain(info["arena"]["pages"]),
              mib(info["arena"]["extent_bytes"]), gib(info["arena"]["limit_bytes"]),
              plain(info["arena"]["limit_from"]));
+  if (!plain(info["arena"]["larger_pages"]).empty())
+    fmt::print("           {}\n", plain(info["arena"]["larger_pages"]));
   fmt::print("limits     locked memory {}, open files {}\n", mib(info["limits"]["memlock_bytes"]),
              plain(info["limits"]["open_files"]));
   for (const Json& path : info["paths"]) {

@@ -14,7 +14,7 @@ namespace sluice {
 
 // Memory in the making. Goes on in Context::progress(), by 2 ms in each turn that has nothing else
 // to do, so that peers are answered meanwhile. Dropping it gives up, and its memory goes back in
-// later turns. Thread: the context's.
+// later turns; what is left when the context ends, at once. Thread: the context's.
 class [[nodiscard]] Allocating {
  public:
   explicit Allocating(Task<Result<Buffer>> task) : task_(std::move(task)) {}

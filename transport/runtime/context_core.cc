@@ -66,6 +66,8 @@ ContextCore::~ContextCore() {
     return;
   }
   awaits_->end_all();
+  // At once, as nobody takes turns any more; what was closed before did so until its deadline.
+  if (population_.busy()) arena_->free_some(SIZE_MAX);
   close_listeners();
   for (auto& provider : providers_) provider->shut_down();
   if (mailbox_) {
