@@ -47,15 +47,16 @@ class [[nodiscard]] Allocating {
   std::coroutine_handle<> waiter_;
 };
 
-// As context.arena().allocate(), without waiting for the kernel to zero the pages. No step blocks
-// for 10 ms, except where the context has RDMA devices: a device registers an extent in one step,
-// which takes the longer the larger it is.
+// As context.arena().allocate(), without waiting for the kernel to zero the pages: a step is one
+// slice of 2 MiB (docs/performance.md, "Pages"). Where the context has RDMA devices, a device
+// registers an extent in one step, which takes the longer the larger it is.
 Allocating start_allocate(Context& context, size_t bytes, const AllocateOptions& options = {});
 // As context.allocate(). Errors: kInvalidArgument (bad shape).
 Allocating start_allocate(Context& context, std::span<const int64_t> shape, DataType dtype,
                           const AllocateOptions& options = {});
-// As context.arena().trim(): whole free extents go back to the system in later turns. Returns their
-// bytes; 0 also while another thread grows the arena.
+// As context.arena().trim(): whole free extents go back to the system in later turns. The last step
+// of an extent frees its pages at once, as Arena::free_some() says. Returns their bytes; 0 also
+// while another thread grows the arena.
 size_t start_trim(Context& context);
 
 }  // namespace sluice
