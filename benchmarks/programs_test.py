@@ -55,6 +55,7 @@ WIRED = [
     ("l2_pair", ["--mode", "udp_bulk_adaptive", "--size", "1000000", "-n", "3"]),
 ]
 WIRE = [sys.executable, "-B", os.path.join(FOLDER, "wire.py"), "--mtu", "1500", "--"]
+LONG_LINE = WIRE[:3] + ["--rate", "1gbit", "--delay", "2ms", "--late-us", "0", "--relay", os.path.join(FOLDER, "bare", "relay"), "--"]
 
 
 def times_of(line):
@@ -107,6 +108,21 @@ class EveryProgram(unittest.TestCase):
                 line = json.loads(done.stdout)
                 self.assertEqual((line["name"], line["verified"]), (program, True))
                 done = run(program, flags + ["--corrupt"], WIRE)
+                self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
+
+    def test_of_a_long_line_says_how_long_the_first_bytes_took_and_the_rate_after_that(self):
+        if subprocess.run(WIRE + ["true"], capture_output=True, timeout=60).returncode != 0:
+            print("SKIPPED netns: no network namespaces with a veth pair\nsluice-skips 1", file=sys.stderr)
+            return
+        for flags in (["--size", "1048576"], ["--size", "16384", "--under-way", "256"], ["--mode", "fetches", "--size", "1000001", "--under-way", "8"]):
+            with self.subTest(flags=flags):
+                done = run("line_pair", flags + ["-n", "3"], LONG_LINE)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                line = json.loads(done.stdout)
+                self.assertEqual((line["name"], line["verified"]), ("line_pair", True))
+                self.assertTrue(0 < line["bytes_per_second"] <= 125e6 * 1.01, line)
+                self.assertGreater(line["cpu_seconds_per_gb"], 0)
+                done = run("line_pair", flags + ["-n", "3", "--corrupt"], LONG_LINE)
                 self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
 
     def test_the_program_whose_instructions_are_counted_runs_each_operation(self):

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import io
+import json
 import os
 import pathlib
 import signal
@@ -35,6 +36,37 @@ SAYS = "import socket; one = socket.create_server(('10.9.0.2', 7000)); line, _ =
 STAYS = "import os, signal, sys; open(sys.argv[1], 'w').write(str(os.getpid())); signal.pause()"
 
 
+RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bare", "relay")
+
+# Sends datagrams with their numbers from one end to the other; prints which came, how long the first took, and how long after it the last came.
+NUMBERED = """
+import ctypes, json, os, socket, sys, time
+count, size = int(sys.argv[1]), int(sys.argv[2])
+def at(end, address):
+    network = os.open(os.environ["SLUICE_WIRE_" + end], os.O_RDONLY)
+    assert ctypes.CDLL(None).setns(network, 0x40000000) == 0
+    one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+    one.bind((address, 7001))
+    return one
+far, near = at("FAR", "10.9.0.2"), at("NEAR", "10.9.0.1")
+near.sendto(b"", ("10.9.0.2", 7001))
+assert far.recv(10) == b""  # the two know each other's hardware addresses now
+start = time.monotonic()
+for number in range(count):
+    near.sendto(number.to_bytes(4, "little").ljust(size, b"x"), ("10.9.0.2", 7001))
+came, times = [], []
+far.settimeout(1.5)
+try:
+    while len(came) < count:
+        came.append(int.from_bytes(far.recv(size)[:4], "little"))
+        times.append(time.monotonic())
+except TimeoutError:
+    pass
+print(json.dumps({"came": came, "first": times[0] - start, "spread": times[-1] - times[0]}))
+"""
+
+
 def wire(*arguments):
     return subprocess.Popen([sys.executable, WIRE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -48,14 +80,15 @@ class Programs(unittest.TestCase):
         return ended.exception.code, said.getvalue()
 
     def test_that_are_missing_are_named_with_their_package_before_anything_is_made(self):
-        code, said = self.refusal({"ip", "tc"}, offloads="off", rate=None)
+        code, said = self.refusal({"ip", "tc"}, offloads="off", rate=None, delay=None)
         self.assertEqual(code, EXIT_NOTHING_TO_RUN_ON)
         self.assertIn("ethtool is not there: tools/setup installs it (Debian package ethtool)", said)
-        self.assertIn("tc is not there", self.refusal({"ip", "ethtool"}, offloads="on", rate="1gbit")[1])
+        self.assertIn("tc is not there", self.refusal({"ip", "ethtool"}, offloads="on", rate="1gbit", delay=None)[1])
+        self.assertIn("ethtool is not there", self.refusal({"ip"}, offloads="on", rate="1gbit", delay=0.01)[1])
 
     def test_are_not_asked_for_where_no_option_needs_them(self):
         with unittest.mock.patch.object(wire_program.shutil, "which", lambda name, path: name if name == "ip" else None):
-            wire_program.check_programs(argparse.Namespace(offloads="on", rate=None))
+            wire_program.check_programs(argparse.Namespace(offloads="on", rate=None, delay=None))
 
 
 class Wire(unittest.TestCase):
@@ -103,11 +136,61 @@ class Wire(unittest.TestCase):
         self.assertIn("ended before: true", errors)
 
 
+class LongLine(unittest.TestCase):
+    """Lower bounds of time alone: the machine may be busy."""
+
+    def numbered(self, count, size, *options):
+        """(what came, what the relay says of the way there)."""
+        process = wire("--delay", "20ms", "--late-us", "0", "--relay", RELAY, *options, "--", sys.executable, "-c", NUMBERED, str(count), str(size))
+        out, errors = process.communicate(timeout=100)
+        self.assertEqual(process.returncode, 0, errors)
+        said = next(line for line in errors.splitlines() if '"relay"' in line)
+        return json.loads(out), json.loads(said[said.index("{"):])["to_far"]
+
+    def test_delays_each_frame_and_keeps_all_in_order(self):
+        got, relay = self.numbered(500, 100)
+        self.assertEqual(got["came"], list(range(500)))
+        self.assertGreaterEqual(got["first"], 0.02)
+        self.assertEqual((relay["lost"], relay["queue_drops"], relay["overrun"]), (0, 0, 0))
+        self.assertGreaterEqual(relay["frames"], 500)
+
+    def test_carries_no_more_than_its_rate(self):
+        got, _ = self.numbered(200, 1400, "--rate", "10mbit", "--queue-bytes", "1000000")
+        self.assertEqual(got["came"], list(range(200)))
+        self.assertGreaterEqual(got["spread"], 199 * (1400 + 42) * 8 / 10e6 * 0.98)
+
+    def test_drops_what_its_queue_does_not_hold(self):
+        got, relay = self.numbered(300, 1400, "--rate", "10mbit", "--queue-bytes", "30000")
+        self.assertLess(len(got["came"]), 300)
+        self.assertEqual(got["came"], sorted(got["came"]))
+        self.assertGreater(relay["queue_drops"], 0)
+
+    def test_loses_as_many_as_it_was_told(self):
+        got, relay = self.numbered(1000, 100, "--lost-one-in", "10")
+        self.assertEqual(got["came"], sorted(set(got["came"])))
+        self.assertTrue(800 < len(got["came"]) < 990, len(got["came"]))
+        self.assertGreater(relay["lost"], 0)
+
+    def test_sets_what_the_ends_were_asked_for(self):
+        process = wire("--sysctl", "net.ipv4.tcp_congestion_control=reno", "--", "cat", "/proc/sys/net/ipv4/tcp_congestion_control")
+        self.assertEqual(process.communicate(timeout=100)[0], "reno\n")
+
+    def test_refuses_words_that_it_does_not_know(self):
+        for options in (["--delay", "10"], ["--delay", "fast"]):
+            process = wire(*options, "--", "true")
+            _, errors = process.communicate(timeout=100)
+            self.assertEqual(process.returncode, 2)
+            self.assertIn("--delay", errors)
+        with self.assertRaises(argparse.ArgumentTypeError):
+            wire_program.bits_per_second("1g")
+        self.assertEqual(wire_program.bits_per_second("100mbit"), 100_000_000)
+
+
 if __name__ == "__main__":
     probe = wire("--", "true")
     _, said = probe.communicate(timeout=100)
     if probe.returncode == EXIT_NOTHING_TO_RUN_ON:
         print(f"wire_test: no namespaces here, nothing was tested: {said.strip()}", file=sys.stderr)
-        print("sluice-skips 4")
+        print("sluice-skips 10")
         sys.exit(0)
     unittest.main()

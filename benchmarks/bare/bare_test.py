@@ -96,6 +96,7 @@ WIRE_CASES = [
     ("file_copy", ["--mode", "frames", "--size", "4000000", "-n", "2"], "seconds"),
 ]
 WIRE = [sys.executable, os.path.join("benchmarks", "wire.py"), "--mtu", "9000", "--"]
+LONG_LINE = WIRE[:2] + ["--rate", "1gbit", "--delay", "2ms", "--late-us", "0", "--relay", os.path.join(FOLDER, "relay"), "--"]
 
 
 def have_wire():
@@ -143,6 +144,22 @@ class EveryBareProgram(unittest.TestCase):
                 done = run(program, flags + ["--corrupt"], WIRE)
                 self.assertEqual(done.returncode, 4, done.stderr)
                 self.assertEqual(done.stdout, "")
+
+    def test_of_a_long_line_says_how_long_the_first_bytes_took_and_the_rate_after_that(self):
+        if not have_wire():
+            skip("netns", "no network namespaces with a veth pair")
+            return
+        for mode in ("tuned", "fixed", "streams4"):
+            with self.subTest(mode=mode):
+                done = run("line_bulk", ["--mode", mode, "-n", "3"], LONG_LINE)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                line = json.loads(done.stdout)
+                self.assertIs(line["verified"], True)
+                self.assertGreater(line["seconds"], 64 * 2**20 / 125e6)  # no faster than the line
+                self.assertTrue(0 < line["bytes_per_second"] <= 125e6 * 1.01, line)
+                self.assertGreater(line["cpu_seconds_per_gb"], 0)
+        done = run("line_bulk", ["-n", "3", "--corrupt"], LONG_LINE)
+        self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
 
     def test_pins_memory_or_says_why_not_and_registers_only_what_was_not(self):
         for program, flags, times in PINNING:

@@ -61,6 +61,11 @@ void parse_or_exit(Options& options, int argc, char** argv) {
         ->check(CLI::Range(uint64_t{1}, uint64_t{1024}))
         ->capture_default_str();
   }
+  if (options.under_way != 0) {
+    app.add_option("--under-way", options.under_way, "operations at once")
+        ->check(CLI::Range(uint64_t{1}, uint64_t{4096}))
+        ->capture_default_str();
+  }
   // Group "" hides a flag from --help: these two test the benchmark itself.
   app.add_option("--slow-ns", options.slow_ns)->group("");
   app.add_flag("--corrupt", options.corrupt)->group("");

@@ -38,6 +38,7 @@ struct Options {
   uint64_t gap_us = 0;       // between messages; 0: a program that takes none
   uint64_t working_set = 0;  // bytes that a victim walks; 0: a program without one
   uint64_t buffers = 0;      // that are asked for in turns; 0: a program without
+  uint64_t under_way = 0;    // operations at once; 0: a program that takes none
   uint64_t slow_ns = 0;      // busy time added to each iteration, to see that a ratio moves
   bool corrupt = false;      // flips one payload bit, to see that verification notices
 };
