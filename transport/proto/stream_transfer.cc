@@ -11,6 +11,29 @@
 #include "transport/proto/pieces.h"
 
 namespace sluice::proto {
+namespace {
+
+// How many of those that push are compared, from the oldest on: a look at each of thousands would
+// cost more than the chunk.
+constexpr size_t kCompared = 16;
+// Of so many chunks one goes to the oldest operation, however much it has left.
+constexpr uint64_t kChunksForOldest = 4;
+
+// The operation whose chunk is next: the one with the fewest bytes left. Operations of one length
+// so end one after the other. If they took turns they would end together, and the line would stand
+// still until the peer has asked for the next: a round trip.
+Operation* next_to_push(const OperationList& pushing, uint64_t chunk) {
+  Operation* next = pushing.first;
+  if (chunk % kChunksForOldest == 0) return next;
+  size_t compared = 1;
+  for (Operation* op = next->next; op != nullptr && compared < kCompared; op = op->next) {
+    ++compared;
+    if (op->total - op->moved < next->total - next->moved) next = op;
+  }
+  return next;
+}
+
+}  // namespace
 
 // Out.
 
@@ -46,20 +69,19 @@ Status StreamTransfer::on_pull(const wire::Want& want) {
   return Status();
 }
 
-// DATA of the operations that push, a chunk of each in turn, until the link is full.
+// DATA of the operations that push, chunk by chunk, until the link is full.
 size_t StreamTransfer::progress() {
   size_t pushed = 0;
   while (!pushing_.empty() && !control_.blocked()) {
-    Operation* op = pushing_.first;
+    Operation* op = next_to_push(pushing_, chunks_);
     if (!push_chunk(op)) {
       control_.set_blocked();
       break;
     }
     ++pushed;
-    pushing_.remove(op);
-    if (op->moved < op->total) {
-      pushing_.push_back(op);
-    } else {
+    ++chunks_;
+    if (op->moved == op->total) {
+      pushing_.remove(op);
       op->state = OperationState::kOffered;
     }
   }

@@ -35,6 +35,7 @@ class StreamTransfer final : public Transfer, private StreamClient {
 
   StreamLink& link_;
   Incoming& incoming_;
+  uint64_t chunks_ = 0;  // that were pushed
 };
 
 }  // namespace sluice::proto
