@@ -28,8 +28,10 @@ wire::Hello window(uint64_t messages, uint64_t bytes) {
 
 // The receiving half of a session.
 struct Receiver : Parts {
-  explicit Receiver(const PeerLimits& limits = {}, uint64_t messages = 256)
-      : Parts({}, limits, Arena::create({}).value()), credits(window(messages, 1 << 20), {}) {
+  explicit Receiver(const PeerLimits& limits = {}, uint64_t messages = 256,
+                    const LinkTraits& traits = {})
+      : Parts({}, limits, Arena::create({}).value(), traits),
+        credits(window(messages, 1 << 20), {}) {
     operations.set_keeper(transfer);
   }
   ~Receiver() {
@@ -194,6 +196,72 @@ TEST_CASE("a peer may not send beyond its credit, and gets it back by and by", "
   CHECK(receiver.sent<wire::Credit>()[0].messages == 7);
   for (uint64_t i = 5; i <= 7; ++i) REQUIRE(receiver.message(i, 1, "x").ok());
   CHECK(receiver.message(8, 1, "x").code() == Code::kCorrupt);
+}
+
+namespace {
+
+LinkTraits far_away() {
+  LinkTraits traits;
+  traits.credit_grows = true;
+  return traits;
+}
+
+// So many messages that find a receive, each time the credit is used up 20 ms after the last.
+void stream(Receiver& receiver, uint64_t messages) {
+  uint64_t allowed = 4;
+  for (uint64_t i = 1; i <= messages; ++i) {
+    if (i > allowed) {
+      receiver.connection.last_heard += std::chrono::milliseconds(20);
+      allowed = receiver.sent<wire::Credit>().back().messages;
+    }
+    receiver.receive({.tag = 1}, 1);
+    REQUIRE(receiver.message(i, 1, "x").ok());
+  }
+}
+
+uint64_t credit_of(const Receiver& receiver, uint64_t messages) {
+  return receiver.sent<wire::Credit>().back().messages - messages;
+}
+
+}  // namespace
+
+TEST_CASE("a peer far away that waits for credit gets more, which is charged to it", "[matching]") {
+  Receiver receiver({}, 4, far_away());
+  stream(receiver, 200);
+  CHECK(credit_of(receiver, 200) > 16);
+  CHECK(receiver.charged(PeerResource::kUnexpectedBytes) > 12 * sizeof(Unexpected));
+  CHECK(receiver.charged(PeerResource::kUnexpectedBytes) < 512 * sizeof(Unexpected));
+}
+
+TEST_CASE("a peer nearby, and one that has much already, keep the credit of HELLO", "[matching]") {
+  Receiver nearby({}, 4);
+  stream(nearby, 200);
+  CHECK(credit_of(nearby, 200) <= 4);
+  CHECK(nearby.charged(PeerResource::kUnexpectedBytes) == 0);
+
+  PeerLimits limits;
+  limits.unexpected_bytes.by_peer = 4 * 12 * sizeof(Unexpected);
+  Receiver limited(limits, 4, far_away());
+  stream(limited, 200);
+  CHECK(credit_of(limited, 200) <= 16);
+  CHECK(limited.charged(PeerResource::kUnexpectedBytes) == 12 * sizeof(Unexpected));
+}
+
+TEST_CASE("what comes by wider credit is paid for already, and given back at the end",
+          "[matching]") {
+  PeerLimits limits;
+  limits.unexpected_bytes.by_peer = 4 * 60 * sizeof(Unexpected);
+  Receiver receiver(limits, 4, far_away());
+  stream(receiver, 200);
+  const uint64_t promised = receiver.charged(PeerResource::kUnexpectedBytes);
+  for (uint64_t i = 201; i <= 200 + credit_of(receiver, 200); ++i)
+    REQUIRE(receiver.message(i, 1, "").ok());
+  CHECK(receiver.charged(PeerResource::kUnexpectedBytes) == promised);
+  receiver.matching.drop_offers();
+  CHECK(receiver.matching.has_unexpected());
+  CHECK(receiver.charged(PeerResource::kUnexpectedBytes) <= promised);
+  receiver.matching.clear();
+  CHECK(receiver.charged(PeerResource::kUnexpectedBytes) == 0);
 }
 
 TEST_CASE("unexpected bytes are charged to the peer beyond what each connection has",

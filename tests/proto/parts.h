@@ -50,12 +50,13 @@ class RecordingLink final : public Link {
 class Parts : public SessionHost, public ConnectionEnd, public CompletionSink {
  public:
   explicit Parts(SessionOptions options = {}, const PeerLimits& limits = {},
-                 std::shared_ptr<Arena> arena = nullptr)
+                 std::shared_ptr<Arena> arena = nullptr, const LinkTraits& traits = {})
       : accounts(resolve(limits, uint64_t{1} << 30)),
         connection{.link = link,
                    .host = *this,
                    .session = session,
                    .end = *this,
+                   .traits = traits,
                    .arena = std::move(arena),
                    .account = accounts.open(PeerIdentity::of_process()),
                    .options = std::move(options)},

@@ -62,6 +62,27 @@ TEST_CASE("a peer is refused at its own limit and its neighbour is not") {
   CHECK(accounts.used(kKeys) == 6);
 }
 
+TEST_CASE("what a peer can do without is a quarter of what it may have, and nobody is told") {
+  Lines lines;
+  PeerAccounts accounts(with_keys(100, 1000));
+  auto one = accounts.open(ipv4("192.0.2.1"));
+  CHECK_FALSE(one->charge_spare(kKeys, 26));
+  CHECK(one->charge_spare(kKeys, 20));
+  CHECK_FALSE(one->charge_spare(kKeys, 6));
+  CHECK(one->charge(kKeys, 80).ok());
+  CHECK_FALSE(one->charge_spare(kKeys, 1));
+  CHECK(lines.lines.empty());
+  one->refund(kKeys, 100);
+  CHECK(accounts.used(kKeys) == 0);
+
+  PeerAccounts crowded(with_keys(100, 200));
+  auto first = crowded.open(ipv4("192.0.2.1"));
+  auto second = crowded.open(ipv4("192.0.2.2"));
+  CHECK(first->charge(kKeys, 45).ok());
+  CHECK(second->charge_spare(kKeys, 5));
+  CHECK_FALSE(second->charge_spare(kKeys, 1));
+}
+
 TEST_CASE("the connections of one address share an account, and it ends with the last of them") {
   PeerAccounts accounts(with_keys(3, 1000));
   auto first = accounts.open(ipv4("192.0.2.1"));

@@ -168,6 +168,9 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"select.chose_verbs", "Connections for which sluice:// took RDMA.", kWork, kNothing},
     {"select.ethernet_not_asked", "Neighbours not asked again: they were silent within 60 s.",
      "A neighbour without sluice over Ethernet.", kNothing},
+    {"session.credit_widened",
+     "Times that a connection's credit was doubled, since its peer waited for credit over a long "
+     "line."},
     {"session.credit_overrun", "Peers that sent more than they had credit for; ended.",
      "A peer that breaks the protocol.", "Report it with both versions."},
     {"session.ended_by_deadline", "Operations that ended at their deadline.",

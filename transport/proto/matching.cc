@@ -23,6 +23,7 @@ constexpr uint64_t kUnexpectedRecordBytes = sizeof(Unexpected);
 constexpr uint64_t kOwnUnexpectedBytes = 16u << 10;
 
 Counter credit_overrun("session.credit_overrun");
+Counter credit_widened("session.credit_widened");
 
 Status beyond_credit() {
   credit_overrun.add();
@@ -95,9 +96,29 @@ Operation* Matching::match_posted(Tag tag, uint64_t total) {
   return nullptr;
 }
 
+bool Matching::take_credit(uint64_t eager_bytes) {
+  const bool allowed = credits_.take(eager_bytes, connection_.last_heard);
+  if (credits_.wanted()) [[unlikely]]
+    widen_credit();
+  return allowed;
+}
+
+// Credit is a promise to keep what it allows. So it is charged when it is given: what comes by it
+// never ends a connection for want of room.
+void Matching::widen_credit() {
+  Credits::Growth growth = credits_.wanted();
+  const uint64_t cost = growth.bytes + growth.messages * kUnexpectedRecordBytes;
+  const bool widens = connection_.traits.credit_grows &&
+                      connection_.account->charge_spare(PeerResource::kUnexpectedBytes, cost);
+  credits_.widen(widens ? growth : Credits::Growth());
+  if (!widens) return;
+  widened_ += cost;
+  credit_widened.add();
+}
+
 Status Matching::on_message(const wire::TaggedInline& message, PayloadReader& payload) {
   const uint64_t total = message.payload_bytes;
-  if (!credits_.take(total)) [[unlikely]]
+  if (!take_credit(total)) [[unlikely]]
     return beyond_credit();
   Operation* op = match_posted(message.tag, total);
   if (op == nullptr) return store(message, payload);
@@ -119,7 +140,7 @@ Status Matching::on_offer(const wire::Offer& offer, PayloadReader& payload) {
     message.report = (offer.flags & wire::Offer::kReport) != 0;
     return on_message(message, payload);
   }
-  if (!credits_.take(0)) return beyond_credit();
+  if (!take_credit(0)) return beyond_credit();
   std::span<const wire::Segment> segments(offer.segments.data(), offer.segment_count);
   Operation* op = match_posted(tag, offer.total);
   if (op == nullptr) {
@@ -221,6 +242,10 @@ void Matching::drop(UnexpectedQueue::Iterator message) {
 }
 
 void Matching::drop_offers() {
+  // Nothing more comes: of the credit that was promised, only what it brought is still kept.
+  const uint64_t unused = widened_ - std::min(widened_, kept_);
+  connection_.account->refund(PeerResource::kUnexpectedBytes, unused);
+  widened_ -= unused;
   for (auto message = unexpected_.begin(); message != unexpected_.end();) {
     auto here = message++;
     if (!here->is_inline) drop(here);
@@ -229,13 +254,14 @@ void Matching::drop_offers() {
 
 void Matching::clear() {
   let_go(kept_);
+  connection_.account->refund(PeerResource::kUnexpectedBytes, std::exchange(widened_, 0));
   offers_.clear();
   unexpected_.clear();
 }
 
 Status Matching::keep(uint64_t bytes) {
-  const uint64_t kept = kept_ + bytes;
-  const uint64_t due = kept > kOwnUnexpectedBytes ? kept - kOwnUnexpectedBytes : 0;
+  const uint64_t kept = kept_ + bytes, own = kOwnUnexpectedBytes + widened_;
+  const uint64_t due = kept > own ? kept - own : 0;
   if (due > charged_) {
     Status charged = connection_.account->charge(PeerResource::kUnexpectedBytes, due - charged_);
     if (!charged.ok())
@@ -248,7 +274,8 @@ Status Matching::keep(uint64_t bytes) {
 
 void Matching::let_go(uint64_t bytes) {
   kept_ -= bytes;
-  const uint64_t due = kept_ > kOwnUnexpectedBytes ? kept_ - kOwnUnexpectedBytes : 0;
+  const uint64_t own = kOwnUnexpectedBytes + widened_;
+  const uint64_t due = kept_ > own ? kept_ - own : 0;
   if (due == charged_) return;
   connection_.account->refund(PeerResource::kUnexpectedBytes, charged_ - due);
   charged_ = due;

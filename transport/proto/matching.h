@@ -44,6 +44,8 @@ class Matching {
 
  private:
   Operation* match_posted(Tag tag, uint64_t total);
+  bool take_credit(uint64_t eager_bytes);
+  void widen_credit();
   void consumed(uint64_t eager_bytes) {
     if (credits_.consume(eager_bytes)) [[unlikely]]
       control_.send(credits_.grant());
@@ -65,6 +67,7 @@ class Matching {
   IdIndex<Unexpected> offers_;  // of those, what a CANCEL may name
   uint64_t kept_ = 0;           // bytes in the queue
   uint64_t charged_ = 0;        // of those, to the peer's account
+  uint64_t widened_ = 0;        // charged too: what the peer may make us keep by wider credit
 };
 
 }  // namespace sluice::proto

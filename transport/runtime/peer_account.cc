@@ -21,6 +21,8 @@ constexpr const char* kOrigin = "api/peer_account";
 // The part of each total that is reserved for peers that have little, and how much is little.
 constexpr uint64_t kReservedPart = 4;
 constexpr uint64_t kShare = 64;
+// The part of each limit that charge_spare() may take.
+constexpr uint64_t kSparePart = 4;
 
 // How long messages that no operation needs rest for the time that they took: one part of five is
 // theirs, so that a flood leaves most of the thread to others.
@@ -194,6 +196,15 @@ bool PeerAccount::try_charge(PeerResource resource, uint64_t amount) {
   used_[i] += amount;
   book_->used[i] += amount;
   return true;
+}
+
+bool PeerAccount::charge_spare(PeerResource resource, uint64_t amount) {
+  const auto i = static_cast<size_t>(resource);
+  const PeerLimit& limit = book_->limits.*kRows[i].limit;
+  const bool spare = amount <= limit.by_peer / kSparePart && amount <= limit.total / kSparePart &&
+                     used_[i] <= limit.by_peer / kSparePart - amount &&
+                     book_->used[i] <= limit.total / kSparePart - amount;
+  return spare && try_charge(resource, amount);
 }
 
 void PeerAccount::refund(PeerResource resource, uint64_t amount) {

@@ -58,7 +58,10 @@ class PeerAccount {
   Status charge(PeerResource resource, uint64_t amount = 1) {
     return try_charge(resource, amount) ? Status() : refuse(resource, amount);
   }
-  // Gives back what charge() took.
+  // Takes `amount` of what the peer can do without: if it has at most a quarter of its limit with
+  // it, and all peers a quarter of theirs. False: nothing was taken, and nobody is told.
+  bool charge_spare(PeerResource resource, uint64_t amount);
+  // Gives back what charge() or charge_spare() took.
   void refund(PeerResource resource, uint64_t amount = 1);
 
   // Messages of the peer which no operation needed took so long.

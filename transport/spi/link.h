@@ -54,6 +54,9 @@ struct LinkTraits {
   // Direct: the windows of one operation lie on queues that work side by side: its chunks
   // go to them in turn.
   bool spread = false;
+  // The peer may be so far away that the credit of HELLO is less than what the line holds: credit
+  // grows while the peer waits for it.
+  bool credit_grows = false;
   CopyCost inline_out, inline_in;  // payload inside control messages
   CopyCost bulk_out, bulk_in;      // DATA; pulling from a view is counted by the session
 };

@@ -89,6 +89,7 @@ const LinkTraits& link_traits() {
     t.properties = {.path = Path::kTcp, .capabilities = {}, .copies_per_fetch = 2};
     t.inline_bytes = 16u << 10;
     t.data_bytes = 1u << 20;
+    t.credit_grows = true;
     t.sends_at_once = true;  // what the socket does not take is on the group's list
     t.inline_out = {.user = 1, .kernel = 1};
     t.inline_in = {.user = 1, .kernel = 1};

@@ -28,6 +28,7 @@ TcpProvider::TcpProvider(ContextCore& context)
       same_host_traits_(link_traits()),
       group_(context),
       sessions_(context.now()) {
+  same_host_traits_.credit_grows = false;
   same_host_traits_.inline_bytes = static_cast<uint32_t>(
       std::min<uint64_t>(context.tuning().tcp_eager_bytes, wire::kMaxInlineBytes));
 }
