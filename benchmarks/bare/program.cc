@@ -61,6 +61,11 @@ void parse_or_exit(Options& options, int argc, char** argv) {
         ->check(CLI::Range(uint64_t{1}, uint64_t{1024}))
         ->capture_default_str();
   }
+  if (options.over_tcp) {
+    app.add_option("--send-buffer", options.send_buffer,
+                   "SO_SNDBUF of both ends; 0: as the kernel tunes it")
+        ->check(CLI::Range(uint64_t{0}, uint64_t{1} << 30));
+  }
   if (options.under_way != 0) {
     app.add_option("--under-way", options.under_way, "operations at once")
         ->check(CLI::Range(uint64_t{1}, uint64_t{4096}))

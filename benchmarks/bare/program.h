@@ -27,6 +27,7 @@ struct Options {
   std::string name;                // the program, first field of its JSON line
   std::string mode;                // one of `modes`; empty if the program has none
   std::vector<std::string> modes;  // the modes this program accepts
+  bool over_tcp = false;           // this program takes --send-buffer
   bool paces = false;              // this program takes --cpu-percent
   uint64_t size = 64;              // payload bytes of one iteration
   uint64_t iterations = 0;
@@ -38,6 +39,7 @@ struct Options {
   uint64_t gap_us = 0;       // between messages; 0: a program that takes none
   uint64_t working_set = 0;  // bytes that a victim walks; 0: a program without one
   uint64_t buffers = 0;      // that are asked for in turns; 0: a program without
+  uint64_t send_buffer = 0;  // of each end's socket, SO_SNDBUF; 0: as the kernel tunes it
   uint64_t under_way = 0;    // operations at once; 0: a program that takes none
   uint64_t slow_ns = 0;      // busy time added to each iteration, to see that a ratio moves
   bool corrupt = false;      // flips one payload bit, to see that verification notices

@@ -112,7 +112,7 @@ int measure(const Options& options, int socket, Waiting waiting, const PeerRepor
 }  // namespace
 
 int socket_pingpong(const Options& options, Family family, Waiting waiting) {
-  const SocketPair pair = connected_pair(family);
+  const SocketPair pair = connected_pair(family, options.send_buffer);
   return run_pair(
       options, [&](PeerReport& report) { return echo(options, keep(pair, true), waiting, report); },
       [&](PeerReport& report) { return measure(options, keep(pair, false), waiting, report); });

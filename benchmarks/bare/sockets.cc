@@ -27,6 +27,11 @@ void set_nodelay(int fd) {
   if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) != 0) die("TCP_NODELAY");
 }
 
+void set_send_buffer(int fd, uint64_t bytes) {
+  const int wanted = static_cast<int>(bytes);
+  if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &wanted, sizeof wanted) != 0) die("SO_SNDBUF");
+}
+
 SocketPair tcp_pair() {
   if (have_wire()) enter(End::kFar);
   const int listener = tcp_socket();
@@ -115,8 +120,15 @@ void move_all(Call call, const char* what, iovec* segments, int count, size_t by
 
 }  // namespace
 
-SocketPair connected_pair(Family family) {
-  if (family == Family::kTcp) return tcp_pair();
+SocketPair connected_pair(Family family, uint64_t send_buffer) {
+  if (family == Family::kTcp) {
+    const SocketPair pair = tcp_pair();
+    if (send_buffer != 0) {
+      set_send_buffer(pair.peer_side, send_buffer);
+      set_send_buffer(pair.measuring_side, send_buffer);
+    }
+    return pair;
+  }
   if (family == Family::kUdp) return udp_pair();
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) die("socketpair");

@@ -22,7 +22,8 @@ struct SocketPair {
   int peer_side = -1;
   int measuring_side = -1;
 };
-SocketPair connected_pair(Family family);
+// `send_buffer`: SO_SNDBUF of both, in bytes (the kernel doubles it); 0: as the kernel tunes it.
+SocketPair connected_pair(Family family, uint64_t send_buffer = 0);
 
 // Each side closes the other's descriptor after the fork, so that an end of
 // either process is seen as end of stream.

@@ -100,7 +100,7 @@ int receive_windows(const Options& options, const Plan& plan, int socket, PeerRe
 int stream_bulk(Options options, Family family) {
   const Plan plan = plan_for(options);
   options.iterations = plan.windows * plan.messages_per_window;
-  const SocketPair pair = connected_pair(family);
+  const SocketPair pair = connected_pair(family, options.send_buffer);
   return run_pair(
       options,
       [&](PeerReport& report) { return send_windows(options, plan, keep(pair, true), report); },

@@ -9,6 +9,7 @@ int main(int argc, char** argv) {
   options.size = 64u << 20;
   options.iterations = 16;
   options.paces = true;
+  options.over_tcp = true;
   options.modes = {"whole", "chunked"};  // bytes per system call: see sockets.h
   options.mode = "whole";
   bare::parse_or_exit(options, argc, argv);

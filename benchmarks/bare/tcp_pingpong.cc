@@ -5,6 +5,7 @@
 int main(int argc, char** argv) {
   bare::Options options;
   options.name = "tcp_pingpong";
+  options.over_tcp = true;
   options.modes = {"blocking", "spinning", "epoll"};
   options.mode = "blocking";
   options.iterations = 10'000;

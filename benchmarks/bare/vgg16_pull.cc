@@ -141,7 +141,7 @@ int vgg16_pull(const Options& options, Family family) {
             static_cast<unsigned long long>(vgg16_bytes()));
     return kExitUsage;
   }
-  const SocketPair pair = connected_pair(family);
+  const SocketPair pair = connected_pair(family, options.send_buffer);
   return run_pair(
       options, [&](PeerReport& report) { return serve(options, keep(pair, true), report); },
       [&](PeerReport& report) { return pull(options, keep(pair, false), report); });

@@ -7,6 +7,7 @@ int main(int argc, char** argv) {
   options.name = "vgg16_tcp";
   options.size = bare::vgg16_bytes();
   options.iterations = 5;
+  options.over_tcp = true;
   options.modes = {"whole", "chunked"};  // bytes per system call: see sockets.h
   options.mode = "whole";
   bare::parse_or_exit(options, argc, argv);
