@@ -4,6 +4,7 @@
 // --mode messages: messages of --size bytes, --under-way of them at once, each end with default
 //        options but a longer deadline.
 //        fetches: tensors of that size, fetched into buffers by key; as many fetches at once.
+//        With _sleep behind it: the ends sleep while they wait.
 #include <algorithm>
 #include <cstring>
 #include <deque>
@@ -25,8 +26,8 @@ using bench::Box;
 using bench::later;
 using bench::Side;
 
-// Once it is sent the far end stops.
-constexpr Tag kStop = 2;
+// To the far end: it stops; it begins. From it: it has made its tensor.
+constexpr Tag kStop = 2, kGo = 3, kReady = 4;
 constexpr std::string_view kName = "tensor";
 
 uint64_t depth_of(const bare::Options& options) { return options.under_way; }
@@ -55,7 +56,19 @@ int told(const bare::Options& options, const bare::LineMeter& meter, double cpu,
       .print_verified();
 }
 
-// Until the near end has said that it is enough; then its answer.
+void tell(Side& side, Tag tag) {
+  Box out;
+  bench::must(side.endpoint.send(tag, byte_of(side).freeze(), {.sink = &out}), "send");
+  side.until(out, 1);
+}
+
+void hear(Side& side, Tag tag) {
+  Box in;
+  bench::must(side.endpoint.receive({.tag = tag}, byte_of(side), {.sink = &in}), "receive");
+  side.until(in, 1);
+}
+
+// Until the near end has said that it is enough.
 template <typename Work>
 int until_stopped(Side& side, bare::PeerReport& report, Work&& work) {
   Box stop;
@@ -67,13 +80,6 @@ int until_stopped(Side& side, bare::PeerReport& report, Work&& work) {
   });
   report.cpu_seconds = bare::process_cpu_seconds() - before;
   return 0;
-}
-
-void stop(Side& side) {
-  Box out;
-  side.until([&] { return true; });
-  bench::must(side.endpoint.send(kStop, byte_of(side).freeze(), {.sink = &out}), "send");
-  side.until(out, 1);
 }
 
 // ---- messages
@@ -88,6 +94,8 @@ class Ends final : public CompletionSink {
 int send_messages(const bare::Options& options, Side& side, bare::PeerReport& report) {
   const Tensor tensor = patterned(options, side);
   static Ends out;  // outlives what the end of the connection completes
+  tell(side, kReady);
+  hear(side, kGo);
   uint64_t sent = 0;
   return until_stopped(side, report, [&] {
     while (sent - out.count < depth_of(options)) {
@@ -124,13 +132,15 @@ class Refill final : public CompletionSink {
 
 int receive_messages(const bare::Options& options, Side& side, const bare::PeerReport& report) {
   static Refill refill(side);
+  hear(side, kReady);
+  for (uint64_t i = 0; i < depth_of(options); ++i) refill.post(side.buffer());
   const double before = bare::process_cpu_seconds();
   bare::LineMeter meter(options.iterations);
-  for (uint64_t i = 0; i < depth_of(options); ++i) refill.post(side.buffer());
+  bench::must(side.endpoint.send(kGo, byte_of(side).freeze(), {}), "send");
   side.until([&] { return !meter.saw(side.endpoint.counters().bytes_received); });
   const double cpu = bare::process_cpu_seconds() - before;
   uint64_t wrong = bare::count_mismatches(refill.last, options.size, 0);
-  stop(side);
+  tell(side, kStop);
   refill.over = true;
   if (wrong != 0) return bare::refuse(options, std::to_string(wrong) + " wrong words");
   while (report.cpu_seconds == 0) side.context->progress();
@@ -145,6 +155,7 @@ int publish_tensor(const bare::Options& options, Side& side, bare::PeerReport& r
   const Publication published = bench::must(
       exchange.publish({kName, 1}, patterned(options, side), {.readers = sluice::until_retired}),
       "publish");
+  tell(side, kReady);
   return until_stopped(side, report, [] {});
 }
 
@@ -155,9 +166,12 @@ int fetch_tensors(const bare::Options& options, Side& side, const bare::PeerRepo
   const auto fetch = [&](Buffer&& into) {
     under_way.push_back(exchange.fetch_into({kName, 1}, std::move(into), later()));
   };
+  std::vector<Buffer> buffers;
+  for (uint64_t i = 0; i < depth_of(options); ++i) buffers.push_back(side.buffer());
+  hear(side, kReady);
   const double before = bare::process_cpu_seconds();
   bare::LineMeter meter(options.iterations);
-  for (uint64_t i = 0; i < depth_of(options); ++i) fetch(side.buffer());
+  for (Buffer& buffer : buffers) fetch(std::move(buffer));
   uint64_t wrong = 0;
   bool checked = false;
   side.until([&] {
@@ -172,7 +186,7 @@ int fetch_tensors(const bare::Options& options, Side& side, const bare::PeerRepo
   });
   const double cpu = bare::process_cpu_seconds() - before;
   under_way.clear();
-  stop(side);
+  tell(side, kStop);
   if (wrong != 0) return bare::refuse(options, std::to_string(wrong) + " wrong words");
   while (report.cpu_seconds == 0) side.context->progress();
   return told(options, meter, cpu, report);
@@ -186,11 +200,13 @@ int main(int argc, char** argv) {
   options.size = 1u << 20;
   options.iterations = 8;
   options.under_way = 16;
-  options.modes = {"messages", "fetches"};
+  options.modes = {"messages", "fetches", "messages_sleep", "fetches_sleep"};
   options.mode = "messages";
   bare::parse_or_exit(options, argc, argv);
-  const bench::Way way{.carrier = bench::Carrier::kTcp, .waiting = Waiting::kAdaptive};
-  const bool fetches = options.mode == "fetches";
+  const bool sleeps = options.mode.ends_with("_sleep");
+  const bench::Way way{.carrier = bench::Carrier::kTcp,
+                       .waiting = sleeps ? Waiting::kSleep : Waiting::kAdaptive};
+  const bool fetches = options.mode.starts_with("fetches");
   return bench::run_ends(
       options, way,
       [&](Side& side, bare::PeerReport& report) {
