@@ -4,6 +4,7 @@
 
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,6 +54,47 @@ TEST_CASE(
   REQUIRE((*patient)->prepare_to_sleep());
   (*patient)->progress();
   CHECK((*patient)->sleeps_when_idle());
+}
+
+// Of a context that one thread uses.
+struct OpenGate final : WaitGate {
+  void leave(Instant) override {}
+  void enter() override {}
+};
+
+// Is told at a time, and what time the context takes it for.
+struct Clockwork final : EventHandler {
+  ContextCore* context;
+  Instant set, told{};
+  int fd = ::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+  Clockwork(ContextCore& of, Duration in) : context(&of), set(after(now(), in)) {
+    const int64_t at = set.time_since_epoch().count();
+    itimerspec spec{};
+    spec.it_value = {.tv_sec = at / 1'000'000'000, .tv_nsec = at % 1'000'000'000};
+    REQUIRE(::timerfd_settime(fd, TFD_TIMER_ABSTIME, &spec, nullptr) == 0);
+    REQUIRE(context->watch(fd, EPOLLIN, this).ok());
+  }
+  ~Clockwork() {
+    context->unwatch(fd, this);
+    ::close(fd);
+  }
+  void on_event(uint32_t) noexcept override { told = context->now(); }
+};
+
+TEST_CASE("an event that ends a sleep is handled at its time, not at that when the sleep began",
+          "[context]") {
+  auto context = open(Waiting::kSleep, 0);
+  REQUIRE(context.ok());
+  for (const bool shared : {false, true}) {
+    INFO("with a gate: " << shared);
+    Clockwork clockwork(**context, std::chrono::milliseconds(100));
+    OpenGate gate;
+    while (clockwork.told == Instant{}) {
+      const Instant limit = after(now(), std::chrono::seconds(20));
+      REQUIRE((shared ? (*context)->wait(limit, gate) : (*context)->wait(limit)).ok());
+    }
+    CHECK(clockwork.told >= clockwork.set);
+  }
 }
 
 TEST_CASE("a letter may wait and then end what events of the same batch are for", "[context]") {

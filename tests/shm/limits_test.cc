@@ -20,6 +20,7 @@
 #include <sluice/runtime/context_core.h>
 #include <sluice/runtime/peer_account.h>
 #include <sluice/shm/rendezvous.h>
+#include <sluice/spi/path_choice.h>
 
 #include "tests/shm/raw_peer.h"
 #include "tests/shm/server.h"
@@ -110,6 +111,18 @@ TEST_CASE("who was met and is not taken is dropped when its time is over", "[shm
   REQUIRE(rendezvous.context->wait_until([&] { return ::poll(&look, 1, 0) == 1; }, soon()).ok());
   shm::Meeting meeting;
   CHECK_FALSE(rendezvous.listener->take(meeting));
+}
+
+TEST_CASE("who was met while the program computes is still there afterwards", "[shm]") {
+  NothingLeftBehind audit;
+  Rendezvous rendezvous({.met_limit = std::chrono::milliseconds(50)});
+  RawPeer peer(rendezvous.name);
+  REQUIRE(peer.greet());
+  REQUIRE(rendezvous.until([&] { return peer.met(); }));
+  for (const Instant back = after(now(), 2 * kLateLook); now() < back;) {}
+  (void)rendezvous.context->wait(after(now(), std::chrono::milliseconds(1)));
+  shm::Meeting meeting;
+  CHECK(rendezvous.listener->take(meeting));
 }
 
 TEST_CASE("the oldest half-open connection makes room, and whoever greets gets in", "[shm]") {

@@ -190,6 +190,8 @@ size_t Context::progress() {
 size_t ContextCore::poll_events(int timeout_ms) {
   if (next_event_ == event_count_) {
     int count = ::epoll_wait(epoll_fd_, events_.data(), kEventsPerCheck, timeout_ms);
+    // Handlers count from now(): after a sleep of seconds a limit would be over at once.
+    if (timeout_ms != 0) refresh_now();
     if (count <= 0) return 0;
     next_event_ = 0;
     event_count_ = static_cast<uint32_t>(count);
@@ -317,6 +319,7 @@ bool ContextCore::sleep(Instant deadline, WaitGate* gate,
     gate->enter();
     inside.emplace(*thread_mark_);
     end_sleep();
+    refresh_now();
     events = poll_events(0);
   }
   refresh_now();

@@ -15,6 +15,7 @@
 #include <sluice/base/log.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/shm/rendezvous.h>
+#include <sluice/spi/path_choice.h>
 
 #include "transport/shm/handshake.h"
 
@@ -221,6 +222,9 @@ void RendezvousListener::ring_alarm() {
   while (!half_open_.empty() && half_open_.front()->deadline <= now) {
     expired.add();
     forget(*half_open_.front());
+  }
+  if (!met_.empty() && now - met_.front().expires >= kLateLook) {
+    for (Met& met : met_) met.expires = std::max(met.expires, now + kLateLook);
   }
   while (!met_.empty() && met_.front().expires <= now) {
     expired.add();

@@ -25,6 +25,9 @@ struct SessionOptions;
 
 // A peer that was met by a path has this long to say so on its TCP connection.
 inline constexpr Duration kPairingLimit = std::chrono::seconds(5);
+// A context that looks so long after a limit was not looking: what it waits for may lie in a
+// socket. Then the limit is so much later.
+inline constexpr Duration kLateLook = std::chrono::milliseconds(500);
 
 // One connect() of sluice://, as a path sees it.
 struct PathAttempt {

@@ -221,7 +221,7 @@ size_t TcpLink::poll(Instant now) { return usable() ? receive(now) : 0; }
 
 void TcpLink::on_event(uint32_t epoll_events) noexcept {
   if (!usable()) return;
-  Instant now = group_->event_time();
+  Instant now = group_->context().now();
   if ((epoll_events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) peer_ended_ = true;
   if ((epoll_events & EPOLLOUT) != 0 && blocked_) {
     blocked_ = false;

@@ -79,8 +79,6 @@ class LinkGroup {
   friend class TcpLink;
   static constexpr size_t kHotLinks = 4;
 
-  // The time of an event: the context's cached time is stale after a sleep.
-  Instant event_time() { return sleeping_ ? context_.refresh_now() : context_.now(); }
   // Messages and reads that a link has handled. They count as work, so that the context looks at
   // its descriptors sooner after a long turn.
   void note_handled(size_t messages) { handled_ += messages; }
