@@ -294,6 +294,7 @@ void time_turns(const std::string& name, const bare::Options& options, Crowd& cr
     crowd.server->progress();
     bare::burn_ns(options.slow_ns);
     turns.add(static_cast<double>(bare::now_ns() - before));
+    crowd.client->prepare_to_sleep();  // so that it looks at its socket in each turn
     crowd.client->progress();
   };
   Box sent, came, answered, returned;

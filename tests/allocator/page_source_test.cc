@@ -12,7 +12,10 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <string>
 #include <thread>
 
 #include <sluice/base/counters.h>
@@ -27,6 +30,19 @@ size_t open_descriptors() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
     count += !entry.path().empty();
   return count;
+}
+
+// Of the mapping that starts at `base`, by /proc/self/smaps.
+unsigned long huge_kilobytes(const std::byte* base) {
+  std::ifstream file("/proc/self/smaps");
+  bool ours = false;
+  unsigned long start = 0, end = 0, kilobytes = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &start, &end) == 2)
+      ours = start == reinterpret_cast<unsigned long>(base);
+    if (ours && std::sscanf(line.c_str(), "ShmemPmdMapped: %lu", &kilobytes) == 1) break;
+  }
+  return kilobytes;
 }
 
 struct Extent {
@@ -193,6 +209,8 @@ TEST_CASE("an extent has huge pages wherever the kernel collapses small ones") {
   Extent extent(4 * kMiB);
   INFO("the kernel collapses: " << collapses);
   if (collapses) CHECK(extent.run.pages != PageKind::kPlain);
+  if (extent.run.pages == PageKind::kTransparentHuge)
+    CHECK(huge_kilobytes(extent.base) == 4096);  // by the kernel's own account
   for (size_t at = 0; at < 4 * kMiB; at += 512) REQUIRE(extent.base[at] == std::byte{0});
 }
 
