@@ -112,6 +112,23 @@ TEST_CASE("messages that no operation needs are left where they are until the pe
   quiet.close();
 }
 
+TEST_CASE("DATA is no idle talk, however many reads it takes", "[tcp][fairness]") {
+  LoneContext lone;
+  LinkAndPeer pair(lone);
+  constexpr size_t kBytes = 1000, kPieces = 500;
+  pair.client.idle_talk = pair.client.rests = true;
+  pair.client.memory.resize(kBytes * kPieces);
+  for (size_t i = 0; i < kPieces; ++i) {
+    wire::Data data;
+    data.id = 7;
+    data.offset = i * kBytes;
+    write_all(pair.peer.value(), frame(data, pattern(kBytes, 1)));
+    pair.pump_until([&] { return pair.client.placed_until == (i + 1) * kBytes; });
+  }
+  CHECK(pair.client.noted == 0);
+  pair.close();
+}
+
 TEST_CASE("many floods together take no longer turn than a few", "[tcp][fairness][hostile]") {
   LoneContext lone;
   constexpr size_t kPeers = 16, kEach = 2000;

@@ -106,7 +106,6 @@ size_t TcpLink::receive(Instant now) {
     return_block();
     return total;
   }
-  messages_ += turn.messages();
   if (idle_talk_ || messages_ >= kMessagesPerLook) note_messages(began);
   if (readable_ || unparsed_) group_->add_todo(this);
   return total;
@@ -214,6 +213,7 @@ bool TcpLink::parse_message(Instant now) {
     data_offset_ = data.offset;
     return start_data(*common, now);
   }
+  ++messages_;  // not DATA, nor reads: a transfer has many of them for one operation
   StagedPayload payload(bytes.data() + common->header_bytes);
   Status status = client_->handle_message(bytes.first(common->header_bytes), payload, now);
   staged_copied_ += payload.copied;
