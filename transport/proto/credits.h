@@ -53,13 +53,18 @@ class Credits {
   // The peer's.
 
   // A message of the peer has come. False: it had no credit for it.
-  bool take(uint64_t eager_bytes, Instant now) {
+  bool take(uint64_t eager_bytes) {
     ++taken_messages_;
     taken_bytes_ += eager_bytes;
+    return taken_messages_ <= granted_messages_ && taken_bytes_ <= granted_bytes_;
+  }
+  // The same where the window may grow.
+  bool take(uint64_t eager_bytes, Instant now) {
+    const bool allowed = take(eager_bytes);
     if (taken_messages_ > before_messages_ || taken_bytes_ > before_bytes_) [[unlikely]]
       needed_grant(now);
     last_taken_ = now;
-    return taken_messages_ <= granted_messages_ && taken_bytes_ <= granted_bytes_;
+    return allowed;
   }
   // It has found its receive. True: the peer is to be sent grant(). Half a window at a time: a
   // CREDIT per message would double the traffic.

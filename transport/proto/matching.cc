@@ -97,6 +97,7 @@ Operation* Matching::match_posted(Tag tag, uint64_t total) {
 }
 
 bool Matching::take_credit(uint64_t eager_bytes) {
+  if (!connection_.traits.credit_grows) return credits_.take(eager_bytes);
   const bool allowed = credits_.take(eager_bytes, connection_.last_heard);
   if (credits_.wanted()) [[unlikely]]
     widen_credit();
@@ -108,8 +109,7 @@ bool Matching::take_credit(uint64_t eager_bytes) {
 void Matching::widen_credit() {
   Credits::Growth growth = credits_.wanted();
   const uint64_t cost = growth.bytes + growth.messages * kUnexpectedRecordBytes;
-  const bool widens = connection_.traits.credit_grows &&
-                      connection_.account->charge_spare(PeerResource::kUnexpectedBytes, cost);
+  const bool widens = connection_.account->charge_spare(PeerResource::kUnexpectedBytes, cost);
   credits_.widen(widens ? growth : Credits::Growth());
   if (!widens) return;
   widened_ += cost;
