@@ -46,16 +46,6 @@ uint64_t wrong_words(const bare::Options& options, const Buffer& got) {
 
 Buffer byte_of(Side& side) { return bench::must(side.context->allocate({1}, uint8), "allocate"); }
 
-int told(const bare::Options& options, const bare::LineMeter& meter, double cpu,
-         const bare::PeerReport& report) {
-  const double gb = static_cast<double>(meter.bytes()) * 1e-9;
-  return bare::JsonLine(options)
-      .number("seconds", meter.first_seconds())
-      .number("bytes_per_second", meter.bytes_per_second())
-      .number("cpu_seconds_per_gb", (cpu + report.cpu_seconds) / gb)
-      .print_verified();
-}
-
 void tell(Side& side, Tag tag) {
   Box out;
   bench::must(side.endpoint.send(tag, byte_of(side).freeze(), {.sink = &out}), "send");
@@ -144,7 +134,7 @@ int receive_messages(const bare::Options& options, Side& side, const bare::PeerR
   refill.over = true;
   if (wrong != 0) return bare::refuse(options, std::to_string(wrong) + " wrong words");
   while (report.cpu_seconds == 0) side.context->progress();
-  return told(options, meter, cpu, report);
+  return meter.print(options, cpu + report.cpu_seconds);
 }
 
 // ---- fetches
@@ -189,7 +179,7 @@ int fetch_tensors(const bare::Options& options, Side& side, const bare::PeerRepo
   tell(side, kStop);
   if (wrong != 0) return bare::refuse(options, std::to_string(wrong) + " wrong words");
   while (report.cpu_seconds == 0) side.context->progress();
-  return told(options, meter, cpu, report);
+  return meter.print(options, cpu + report.cpu_seconds);
 }
 
 }  // namespace

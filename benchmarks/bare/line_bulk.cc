@@ -111,12 +111,7 @@ int receive_all(const bare::Options& options, const std::vector<bare::SocketPair
   if (wrong != 0) return bare::refuse(options, std::to_string(wrong) + " wrong blocks");
   // The sender's share is known when it has ended; it ends by our closing.
   while (report.cpu_seconds == 0) usleep(1000);
-  const double gb = static_cast<double>(meter.bytes()) * 1e-9;
-  return bare::JsonLine(options)
-      .number("seconds", meter.first_seconds())
-      .number("bytes_per_second", meter.bytes_per_second())
-      .number("cpu_seconds_per_gb", (cpu + report.cpu_seconds) / gb)
-      .print_verified();
+  return meter.print(options, cpu + report.cpu_seconds);
 }
 
 }  // namespace

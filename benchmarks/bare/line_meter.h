@@ -34,7 +34,14 @@ class LineMeter {
   }
   // Of the first 64 MiB; 0: they never came.
   double first_seconds() const { return static_cast<double>(first_ns_) * 1e-9; }
-  uint64_t bytes() const { return last_bytes_; }
+  // Prints the figures. `cpu_seconds`: of both ends. Returns the program's exit code.
+  int print(const Options& options, double cpu_seconds) const {
+    return JsonLine(options)
+        .number("seconds", first_seconds())
+        .number("bytes_per_second", bytes_per_second())
+        .number("cpu_seconds_per_gb", cpu_seconds / (static_cast<double>(last_bytes_) * 1e-9))
+        .print_verified();
+  }
 
  private:
   static constexpr uint64_t kFirstBytes = uint64_t{64} << 20;

@@ -10,12 +10,6 @@ namespace {
 
 using namespace testing;
 
-Bytes ping(uint64_t nonce) { return frame(wire::Ping{.nonce = nonce, .reply = false}); }
-
-void append(Bytes& stream, const Bytes& more) {
-  stream.insert(stream.end(), more.begin(), more.end());
-}
-
 // Messages that take the thread 50 us each, by the clock.
 Status slow_message() {
   for (Instant until = after(now(), std::chrono::microseconds(50)); now() < until;) {}
@@ -119,10 +113,7 @@ TEST_CASE("DATA is no idle talk, however many reads it takes", "[tcp][fairness]"
   pair.client.idle_talk = pair.client.rests = true;
   pair.client.memory.resize(kBytes * kPieces);
   for (size_t i = 0; i < kPieces; ++i) {
-    wire::Data data;
-    data.id = 7;
-    data.offset = i * kBytes;
-    write_all(pair.peer.value(), frame(data, pattern(kBytes, 1)));
+    write_all(pair.peer.value(), frame(data_at(7, i * kBytes), pattern(kBytes, 1)));
     pair.pump_until([&] { return pair.client.placed_until == (i + 1) * kBytes; });
   }
   CHECK(pair.client.noted == 0);

@@ -9,17 +9,6 @@ namespace {
 
 using namespace testing;
 
-wire::Data data_at(uint64_t id, uint64_t offset) {
-  wire::Data data;
-  data.id = id;
-  data.offset = offset;
-  return data;
-}
-
-void append(Bytes& stream, const Bytes& more) {
-  stream.insert(stream.end(), more.begin(), more.end());
-}
-
 // A session as it may be recorded: control, inline payload, DATA in two messages.
 struct Recording {
   Recording() {

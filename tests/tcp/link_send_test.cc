@@ -17,8 +17,6 @@ Bytes data_header(uint64_t id, uint64_t offset, size_t length) {
   return out;
 }
 
-Bytes ping(uint64_t nonce) { return frame(wire::Ping{.nonce = nonce, .reply = false}); }
-
 TEST_CASE("a message leaves at once when nothing is queued", "[tcp][send]") {
   LoneContext lone;
   LinkAndPeer pair(lone);

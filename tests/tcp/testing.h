@@ -152,6 +152,19 @@ Bytes frame(Message message, const Bytes& payload = {}) {
   return out;
 }
 
+inline Bytes ping(uint64_t nonce) { return frame(wire::Ping{.nonce = nonce, .reply = false}); }
+
+inline void append(Bytes& stream, const Bytes& more) {
+  stream.insert(stream.end(), more.begin(), more.end());
+}
+
+inline wire::Data data_at(uint64_t id, uint64_t offset) {
+  wire::Data data;
+  data.id = id;
+  data.offset = offset;
+  return data;
+}
+
 inline Bytes inline_offer(uint64_t id, const Bytes& payload) {
   wire::Offer offer{};
   offer.id = id;

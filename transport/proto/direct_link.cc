@@ -9,10 +9,8 @@ namespace {
 
 constexpr const char* kOrigin = "proto/direct_link";
 
-// After so many messages the link asks whether operations needed them.
-constexpr uint32_t kMessagesPerLook = 32;
-// What one costs about, with its frame (port.cc): what an operation does not need is not timed one
-// by one.
+// What a message costs with its frame and its answer, which the link cannot time: with 1 us, a
+// flood of wants kept half of the thread (docs/performance.md, "Beside an attack").
 constexpr Duration kMessageTime = std::chrono::microseconds(4);
 
 }  // namespace
@@ -59,14 +57,13 @@ void DirectLink::on_message(ConstBytes message, Instant now) {
   if (down_) return;
   Status status = hand_on(*client_, message, now);
   if (!status.ok() && !closed()) connection_->fail(std::move(status));
-  if (++messages_ < kMessagesPerLook || closed() || down_) return;
-  idle_talk_ =
-      client_->note_messages(messages_, idle_talk_ ? messages_ * kMessageTime : Duration(0), now);
-  messages_ = 0;
+  idle_talk_.count();
+  if (idle_talk_.due() && !closed() && !down_)
+    idle_talk_.look(*client_, idle_talk_.messages() * kMessageTime, now);
 }
 
 bool DirectLink::takes_messages(Instant now) {
-  return down_ || closed() || !idle_talk_ || !client_->overdrawn(now);
+  return down_ || closed() || !idle_talk_.rests(*client_, now);
 }
 
 void DirectLink::on_notice(uint32_t notice, Instant now) {

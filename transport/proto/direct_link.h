@@ -7,6 +7,7 @@
 #include <string>
 
 #include <sluice/proto/direct_connection.h>
+#include <sluice/proto/idle_talk.h>
 #include <sluice/spi/link.h>
 
 namespace sluice::proto {
@@ -78,9 +79,8 @@ class DirectLink final : public DeviceLink, private DirectClient {
   LinkTraits traits_;
   LinkClient* client_ = nullptr;
   DeviceClient* transfer_ = nullptr;
-  bool down_ = false;       // stopped by the session, or link_down() was said
-  bool idle_talk_ = false;  // no operation needed what came lately
-  uint32_t messages_ = 0;   // since the session was told of them
+  bool down_ = false;  // stopped by the session, or link_down() was said
+  IdleTalk idle_talk_;
   std::string local_name_, peer_name_;
 };
 

@@ -215,7 +215,6 @@ void PeerAccount::refund(PeerResource resource, uint64_t amount) {
 }
 
 void PeerAccount::note_idle_talk(Duration took, Instant now) {
-  if (took <= Duration(0)) return;
   paid_until_ = std::max(paid_until_, now) + took * kRestPerTalk;
 }
 

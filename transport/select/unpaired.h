@@ -32,11 +32,7 @@ class Unpaired {
     return peer;
   }
   void expire(Instant now) {
-    if (all_.empty() || all_.front().expires > now) return;
-    if (now - all_.front().expires >= kLateLook) {
-      for (Entry& entry : all_) entry.expires = std::max(entry.expires, now + kLateLook);
-      return;
-    }
+    put_off_missed_limits(all_, now);
     std::erase_if(all_, [now](const Entry& e) { return e.expires <= now; });
   }
 

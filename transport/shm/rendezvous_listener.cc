@@ -223,9 +223,7 @@ void RendezvousListener::ring_alarm() {
     expired.add();
     forget(*half_open_.front());
   }
-  if (!met_.empty() && now - met_.front().expires >= kLateLook) {
-    for (Met& met : met_) met.expires = std::max(met.expires, now + kLateLook);
-  }
+  put_off_missed_limits(met_, now);
   while (!met_.empty() && met_.front().expires <= now) {
     expired.add();
     met_.pop_front();

@@ -28,6 +28,12 @@ inline constexpr Duration kPairingLimit = std::chrono::seconds(5);
 // A context that looks so long after a limit was not looking: what it waits for may lie in a
 // socket. Then the limit is so much later.
 inline constexpr Duration kLateLook = std::chrono::milliseconds(500);
+// Does that for `all`, whose limits are `expires`, the earliest first.
+template <typename Entries>
+void put_off_missed_limits(Entries& all, Instant now) {
+  if (all.empty() || now - all.front().expires < kLateLook) return;
+  for (auto& entry : all) entry.expires = std::max(entry.expires, now + kLateLook);
+}
 
 // One connect() of sluice://, as a path sees it.
 struct PathAttempt {

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 
+#include <sluice/proto/idle_talk.h>
 #include <sluice/proto/turn_budget.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/spi/link.h>
@@ -76,7 +77,6 @@ class TcpLink final : public StreamLink, public EventHandler {
 
   // link_receive.cc: in.
   size_t receive(Instant now);
-  void note_messages(Instant began);
   ssize_t receive_staged(Instant now);
   ssize_t receive_data(Instant now);
   ssize_t drop_data(Instant now);
@@ -116,9 +116,8 @@ class TcpLink final : public StreamLink, public EventHandler {
   proto::TurnBudget* turn_ = nullptr;  // while receiving
   uint64_t cut_in_ = 0;                // the group's turn of which it used up its part
   bool receiving_ = false;
-  bool idle_talk_ = false;  // no operation needed what came lately
+  proto::IdleTalk idle_talk_;
   bool held_back_ = false;  // what comes next is left in the socket for now
-  uint32_t messages_ = 0;   // since the session was told of them
 
   bool down_ = false;  // link_down() was called
   bool closed_ = false;

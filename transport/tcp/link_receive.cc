@@ -23,8 +23,6 @@ constexpr size_t kBytesPerTurn = size_t{2} << 20;
 // And this long with messages: a flood of them must not hold up others for long, who wait behind it
 // once in each round trip.
 constexpr Duration kLinkTime = std::chrono::microseconds(100);
-// After so many messages the link asks whether operations needed them.
-constexpr uint32_t kMessagesPerLook = 64;
 // Read-ahead into staging: small while DATA flows, since what is read behind a DATA header
 // must be copied to its place; it grows while messages fill it.
 constexpr size_t kLeastReadAhead = 512;
@@ -69,13 +67,13 @@ TcpLink::TcpLink(LinkGroup& group, Descriptor fd, const LinkTraits& traits)
 size_t TcpLink::receive(Instant now) {
   if (receiving_) return 0;
   readable_ = true;
-  if (idle_talk_ && data_left_ == 0 && client_->overdrawn(now)) {
+  if (data_left_ == 0 && idle_talk_.rests(*client_, now)) {
     if (!std::exchange(held_back_, true)) messages_held_back.add();
     group_->add_todo(this);
     return 0;
   }
   held_back_ = false;
-  const Instant began = idle_talk_ ? sluice::now() : now;
+  const Instant began = idle_talk_.found() ? sluice::now() : now;
   receiving_ = true;
   proto::TurnBudget turn(kLinkTime);
   turn_ = &turn;
@@ -106,15 +104,12 @@ size_t TcpLink::receive(Instant now) {
     return_block();
     return total;
   }
-  if (idle_talk_ || messages_ >= kMessagesPerLook) note_messages(began);
+  if (idle_talk_.due()) {
+    const Instant ended = idle_talk_.found() ? sluice::now() : now;
+    idle_talk_.look(*client_, ended - began, ended);
+  }
   if (readable_ || unparsed_) group_->add_todo(this);
   return total;
-}
-
-// Whether the peer talks without need. The first time that is found, it costs the peer nothing.
-void TcpLink::note_messages(Instant began) {
-  const Instant now = idle_talk_ ? sluice::now() : began;
-  idle_talk_ = client_->note_messages(std::exchange(messages_, 0), now - began, now);
 }
 
 // What a read that gave nothing means. Always returns 0 or less.
@@ -213,7 +208,7 @@ bool TcpLink::parse_message(Instant now) {
     data_offset_ = data.offset;
     return start_data(*common, now);
   }
-  ++messages_;  // not DATA, nor reads: a transfer has many of them for one operation
+  idle_talk_.count();
   StagedPayload payload(bytes.data() + common->header_bytes);
   Status status = client_->handle_message(bytes.first(common->header_bytes), payload, now);
   staged_copied_ += payload.copied;
