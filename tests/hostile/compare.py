@@ -5,8 +5,8 @@
     tests/hostile/compare.py ATTACKER VICTIM --cost [--rounds 7] [--json OUT]
 
 First form: goodput of the honest client and its latest end of an operation while each attack goes on (again and again, where
-it ends by itself), against a control: the same processes, and as many bytes per second through a socket that has nothing to
-do with the server. Rounds are interleaved, every second one backwards; figures are medians. Targets: at least half of the
+it ends by itself), against a control: the same processes, and as many bytes per second, of both directions,
+through a socket that has nothing to do with the server. Rounds are interleaved, every second one backwards; figures are medians. Targets: at least half of the
 goodput, at most 100 ms more, no turn of progress() of more than 5 ms of processor time.
 Second form: processor time of the server by byte, for each type of message, with empty tables and with full ones. Target: at
 most 3 times.
@@ -38,7 +38,7 @@ def window(programs, path, place, seconds, attack, rate):
     """Figures of the honest client for so long beside `attack`, or beside the control at that rate."""
     attacker, victim = programs
     here, there = place.at
-    running, sent, enemies = [], 0, 0
+    running, crossed, enemies = [], 0, 0
     secret = os.urandom(8).hex()
     try:
         server = siege.Process(victim, "serve", place.listen(), secret, within=here, limited=True, log="error")
@@ -64,12 +64,13 @@ def window(programs, path, place, seconds, attack, rate):
             enemy.say("leave")
             while last is not None and not last.startswith("{"):
                 last = enemy.line_within(siege.LIMIT_SECONDS)
-            sent += json.loads(last)["bytes_out"] if last else 0
+            seen = json.loads(last) if last else {"bytes_out": 0, "bytes_in": 0}
+            crossed += seen["bytes_out"] + (seen["bytes_in"] if attack is not None else 0)  # the control hears only itself
             running.pop().end()
         took = time.monotonic() - began
         figures = json.loads(worker_figures(worker))
         turns = json.loads(siege.ask(server, "turns"))
-        return {"goodput": figures["bytes"] / took, "longest_us": figures["longest_us"], "failed": figures["failed"], "rate": sent / took,
+        return {"goodput": figures["bytes"] / took, "longest_us": figures["longest_us"], "failed": figures["failed"], "rate": crossed / took,
                 "turn_us": turns["longest_us"], "enemies": enemies}
     finally:
         for process in reversed(running):

@@ -47,6 +47,17 @@ class RecordingLink final : public Link {
   LinkTraits traits_;
 };
 
+// A session that nobody tells anything.
+class NoMessages final : public LinkClient {
+ public:
+  Status handle_message(ConstBytes, PayloadReader&, Instant) override { return Status(); }
+  Status handle_tagged_inline(const wire::TaggedInline&, PayloadReader&, Instant) override {
+    return Status();
+  }
+  void writable(Instant) override {}
+  void link_down(const Status&, Instant) override {}
+};
+
 class Parts : public SessionHost, public ConnectionEnd, public CompletionSink {
  public:
   explicit Parts(SessionOptions options = {}, const PeerLimits& limits = {},

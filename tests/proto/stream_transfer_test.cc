@@ -46,16 +46,6 @@ class RecordingStream final : public StreamLink {
   LinkTraits traits_;
 };
 
-class NoMessages final : public LinkClient {
- public:
-  Status handle_message(ConstBytes, PayloadReader&, Instant) override { return Status(); }
-  Status handle_tagged_inline(const wire::TaggedInline&, PayloadReader&, Instant) override {
-    return Status();
-  }
-  void writable(Instant) override {}
-  void link_down(const Status&, Instant) override {}
-};
-
 // The sending half of a session.
 struct Sender {
   Sender() { operations.set_keeper(transfer); }
@@ -81,7 +71,7 @@ struct Sender {
   std::shared_ptr<Arena> arena = Arena::create({}).value();
   test::Parts parts{{}, {}, arena};
   RecordingStream link;
-  NoMessages messages;
+  test::NoMessages messages;
   Connection connection{.link = link,
                         .host = parts,
                         .session = parts.session,

@@ -197,6 +197,11 @@ TEST_CASE(
   one->note_idle_talk(std::chrono::microseconds(50), start);
   CHECK(one->overdrawn(start + std::chrono::microseconds(999)));
   CHECK_FALSE(one->overdrawn(start + std::chrono::milliseconds(1)));
+  // Whoever leaves and comes back is not without debts, nor is anybody else then.
+  one.reset();
+  for (int i = 0; i < 60; ++i) accounts.open(ipv4("192.0.2.3"));
+  CHECK(accounts.open(ipv4("192.0.2.1"))->overdrawn(start + std::chrono::microseconds(999)));
+  CHECK_FALSE(accounts.open(ipv4("192.0.2.3"))->overdrawn(start));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <algorithm>
 #include <vector>
 
 #include "tests/support/skip.h"
@@ -148,6 +149,23 @@ TEST_CASE("extents further on, and before, are contiguous with what was there, a
   CHECK_FALSE(taken(early.data));
   CHECK(word(across.data) == 4);
   across.mapping->drop();
+}
+
+TEST_CASE("many extents are mapped again once at most, whatever their peer announces next") {
+  Announced announced;
+  const Descriptor extent = memory(2 * kMiB, 0, kSeals);
+  PeerArena* arena = announced.arena;
+  uint64_t ranges = 1, mapped_again = 0, bytes = arena->reserved_bytes();
+  for (uint32_t id = 2; id < 1500; ++id) {
+    REQUIRE(announced.add(id, uint64_t{id} * 4 * kMiB, 2 * kMiB, extent).ok());
+    if (arena->reserved_bytes() == bytes) continue;
+    bytes = arena->reserved_bytes();
+    ++ranges;
+    mapped_again = std::max<uint64_t>(mapped_again, id - 1);
+  }
+  CHECK(ranges <= 8);
+  CHECK(mapped_again <= 512);
+  CHECK(bytes >= kArena);
 }
 
 TEST_CASE("views of every range keep the connection's memory, the last one ends it") {

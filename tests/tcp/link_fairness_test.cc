@@ -1,4 +1,6 @@
 // Many small messages on a link: how much of a turn they get, and what waits.
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <vector>
 
@@ -118,6 +120,38 @@ TEST_CASE("DATA is no idle talk, however many reads it takes", "[tcp][fairness]"
   }
   CHECK(pair.client.noted == 0);
   pair.close();
+}
+
+TEST_CASE("a link writes a part of what it has, and then others have their turn",
+          "[tcp][fairness][hostile]") {
+  // Of one turn: when it is pushed, by an event, and by the group.
+  constexpr size_t kMost = 3 * (size_t{256} << 10);
+  constexpr size_t kChunk = size_t{1} << 20, kChunks = 200;
+  LoneContext lone;
+  LinkAndPeer busy(lone), quiet(lone);
+  const Bytes payload = pattern(kChunk, 3);
+  const Bytes header = frame(data_at(1, 0));
+  const std::array<ConstBytes, 1> runs = {ConstBytes(payload)};
+  Bytes room(size_t{16} << 20);
+  auto written = [&] { return busy.client.pushed_bytes.empty() ? 0 : busy.client.pushed_bytes[0]; };
+  write_all(quiet.peer.value(), ping(1));
+  while (quiet.client.messages.empty()) lone.context.progress();  // polled from now on
+  uint64_t most = 0, chunks = 0, asked = 1;
+  const Instant deadline = soon();
+  while (written() < kChunks * kChunk && now() < deadline) {
+    write_all(quiet.peer.value(), ping(++asked));
+    const uint64_t before = written();
+    while (chunks < kChunks && busy.link->push(header, runs, 0)) ++chunks;
+    busy.link->flush();
+    lone.context.progress();
+    most = std::max(most, written() - before);
+    while (::recv(busy.peer.value(), room.data(), room.size(), MSG_DONTWAIT) > 0) {}
+  }
+  CHECK(written() == kChunks * kChunk);
+  CHECK(most <= kMost);
+  quiet.pump_until([&] { return quiet.client.messages.size() == asked; });
+  busy.close();
+  quiet.close();
 }
 
 TEST_CASE("many floods together take no longer turn than a few", "[tcp][fairness][hostile]") {

@@ -4,6 +4,7 @@
 #include <string>
 
 #include <sluice/base/fault_point.h>
+#include <sluice/proto/turn_budget.h>
 
 #include "transport/proto/errors.h"
 
@@ -40,11 +41,16 @@ void SendQueue::start_or_queue(Operation* op) {
 
 void SendQueue::run() {
   waits_for_credit_ = false;
+  TurnBudget turn;
   for (Operation* op = queued_.first;
        op != nullptr && (connection_.state == EndpointState::kConnected || connection_.draining);) {
     Operation* next = op->next;
     bool behind_another = waits_for_credit_ && op->kind == OperationKind::kSend;
     if (!behind_another) {
+      if (!turn.spend()) {
+        waits_for_credit_ = false;  // may_start(): those behind have not had their turn
+        return;
+      }
       Started started = start(op);
       if (connection_.link_dead) return;
       if (started == Started::kBlocked) {

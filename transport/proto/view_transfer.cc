@@ -22,8 +22,10 @@ Counter foreign_bytes_copied("session.foreign_bytes_copied");
 // Bytes copied out of a peer's memory per round: bounds how long other connections wait
 // (about half a millisecond). Larger pieces are copied no faster (measured from 256 KiB up).
 constexpr uint64_t kPullBytesPerRound = 2u << 20;
-// How long revoke() waits for a peer in the middle of a piece of kPullBytesPerRound, which
-// takes it less than a millisecond: time enough to lose the processor and get it back.
+// What a piece of kPullBytesPerRound takes a peer at most, unless it loses the processor.
+constexpr Duration kUsualCopy = std::chrono::milliseconds(1);
+// How long revoke() waits for a peer in the middle of such a piece: time enough to lose the
+// processor and get it back. A peer that took so long lately has kUsualCopy.
 constexpr Duration kLongestCopy = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -87,17 +89,21 @@ Status ViewTransfer::on_pull(const wire::Want& want) {
 }
 
 void ViewTransfer::await_copies() {
-  const Instant limit = after(connection_.exact_now(), kLongestCopy);
-  while (link_.peer_is_copying()) {
-    if (connection_.exact_now() >= limit) {
-      copies_overdue.add();
-      connection_.fail(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                              "the peer did not stop copying memory whose grant was revoked; the "
-                              "connection was ended"));
-      return;
-    }
+  if (!link_.peer_is_copying()) return;
+  PeerAccount& account = *connection_.account;
+  const Instant begin = connection_.exact_now();
+  const Duration longest = account.overdrawn(begin) ? kUsualCopy : kLongestCopy;
+  Instant now = begin;
+  while (link_.peer_is_copying() && now - begin < longest) {
     ::sched_yield();
+    now = connection_.exact_now();
   }
+  if (now - begin > kUsualCopy) account.note_idle_talk(now - begin, now);
+  if (!link_.peer_is_copying()) return;
+  copies_overdue.add();
+  connection_.fail(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
+                          "the peer did not stop copying memory whose grant was revoked; the "
+                          "connection was ended"));
 }
 
 // In.

@@ -172,6 +172,14 @@ struct PeerAccount::Book {
   std::array<uint64_t, kPeerResourceCount> used{};
   std::array<LogThrottle, kPeerResourceCount> logs;
   std::unordered_map<PeerIdentity, std::weak_ptr<PeerAccount>, IdentityHash> accounts;
+  // Peers without a connection that were overdrawn when their last one ended, the oldest of them
+  // first replaced.
+  struct Debt {
+    PeerIdentity peer;
+    Instant until{};
+  };
+  std::array<Debt, 64> debts;
+  size_t next_debt = 0;
 };
 
 PeerAccount::PeerAccount(std::shared_ptr<Book> book, const PeerIdentity& identity)
@@ -183,6 +191,10 @@ PeerAccount::~PeerAccount() {
   // this one.
   auto found = book_->accounts.find(identity_);
   if (found != book_->accounts.end() && found->second.expired()) book_->accounts.erase(found);
+  if (paid_until_ != Instant()) {
+    book_->debts[book_->next_debt] = {identity_, paid_until_};
+    book_->next_debt = (book_->next_debt + 1) % book_->debts.size();
+  }
 }
 
 bool PeerAccount::try_charge(PeerResource resource, uint64_t amount) {
@@ -248,6 +260,9 @@ std::shared_ptr<PeerAccount> PeerAccounts::open(const PeerIdentity& identity) {
   std::weak_ptr<PeerAccount>& known = book_->accounts[identity];
   if (auto account = known.lock()) return account;
   std::shared_ptr<PeerAccount> account(new PeerAccount(book_, identity));
+  for (const auto& debt : book_->debts) {
+    if (debt.peer == identity) account->paid_until_ = std::max(account->paid_until_, debt.until);
+  }
   known = account;
   return account;
 }

@@ -64,10 +64,10 @@ class PeerAccount {
   // Gives back what charge() or charge_spare() took.
   void refund(PeerResource resource, uint64_t amount = 1);
 
-  // Messages of the peer which no operation needed took so long.
+  // The peer took so much of the thread for what no operation needed: messages, or a wait.
   void note_idle_talk(Duration took, Instant now);
-  // They have had their part of the thread, a fifth, for all connections of the peer together. The
-  // rest waits.
+  // It has had its part of the thread for that, a fifth, for all its connections together, also
+  // those that ended. The rest waits.
   bool overdrawn(Instant now) const { return paid_until_ > now; }
 
  private:

@@ -26,6 +26,9 @@ constexpr uint64_t kLargestArena = uint64_t{1} << 46;
 constexpr uint64_t kExtentGranule = 2u << 20;
 // Addresses for a peer's first extent: that of an arena by default.
 constexpr uint64_t kLeastRange = 64u << 20;
+// When so many extents have to be mapped again, all addresses that the peer may use are taken, for
+// good: mapping one again takes 4 us, and they are mapped in one turn.
+constexpr uint64_t kMostMappedAgain = 512;
 constexpr uint64_t kStatBlockBytes = 512;  // stat(2)
 // Against SIGBUS: the memory can neither shrink nor lose pages while it is mapped, nor
 // become one that refuses to be.
@@ -203,8 +206,9 @@ Status PeerArena::map_again(const Range& range) const {
 // Makes the range have the extent too. Huge pages that are reserved cannot be mapped once more
 // (hugetlb and mremap(2)): the first of those takes all the addresses that the peer may use.
 Status PeerArena::reach(const ExtentMap::Extent& extent, bool huge_pages) {
-  uint64_t start = huge_pages ? 0 : extent.offset;
-  uint64_t end = huge_pages ? length_ : extent.offset + extent.length;
+  const bool all = huge_pages || extents_.pieces() >= kMostMappedAgain;
+  uint64_t start = all ? 0 : extent.offset;
+  uint64_t end = all ? length_ : extent.offset + extent.length;
   uint64_t least = kLeastRange;
   if (range_ != nullptr) {
     if (start >= range_->start && end <= range_->end) return Status();

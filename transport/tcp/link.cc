@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
@@ -41,10 +42,17 @@ ssize_t write_some(int fd, iovec* pieces, size_t count) {
   return sent;
 }
 
-size_t total_bytes(std::span<const iovec> pieces) {
+// Cuts the pieces off behind `most` bytes, and makes `most` what they have. Returns how many are
+// left.
+size_t shorten(std::span<iovec> pieces, size_t& most) {
   size_t total = 0;
-  for (const iovec& piece : pieces) total += piece.iov_len;
-  return total;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i].iov_len = std::min(pieces[i].iov_len, most - total);
+    total += pieces[i].iov_len;
+    if (total == most) return i + 1;
+  }
+  most = total;
+  return pieces.size();
 }
 
 iovec to_iovec(ConstBytes bytes) { return {const_cast<std::byte*>(bytes.data()), bytes.size()}; }
@@ -162,15 +170,16 @@ void TcpLink::settle(uint64_t cookie) {
 
 void TcpLink::flush() {
   if (queue_ == nullptr || blocked_ || !usable()) return;
-  write_out();
+  write_out(group_->bytes_per_write(this));
   if (want_room_ || (queue_ != nullptr && queue_->has_pushed())) group_->add_todo(this);
 }
 
-void TcpLink::write_out() {
+void TcpLink::write_out(size_t most) {
   std::array<iovec, kPiecesPerWrite> pieces;
   while (queue_ != nullptr && !queue_->empty() && broken_ == 0) {
-    size_t count = queue_->gather(pieces);
-    size_t given = total_bytes(std::span(pieces).first(count));
+    if (most == 0) return group_->add_todo(this);
+    size_t given = most;
+    size_t count = shorten(std::span(pieces).first(queue_->gather(pieces)), given);
     ssize_t sent = write_some(fd_.value(), pieces.data(), count);
     if (sent < 0 && errno != EAGAIN) return note_broken(errno);
     if (sent > 0) queue_->consume(static_cast<size_t>(sent));
@@ -181,6 +190,7 @@ void TcpLink::write_out() {
       fault_point(queue_->inside_payload() ? "tcp.data_partly_sent" : "tcp.header_partly_sent");
       return;
     }
+    most -= given;
   }
   return_queue_if_empty();
 }
@@ -206,7 +216,7 @@ void TcpLink::report(Instant now) {
 
 void TcpLink::run(Instant now) {
   if (!usable()) return;
-  if (!blocked_) write_out();
+  if (!blocked_) write_out(group_->bytes_per_write(this));
   report(now);
   if (usable() && (readable_ || unparsed_ || broken_ != 0)) {
     if (cut_in_ == group_->turn()) return group_->add_todo(this);  // it has had its time
@@ -225,7 +235,7 @@ void TcpLink::on_event(uint32_t epoll_events) noexcept {
   if ((epoll_events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) peer_ended_ = true;
   if ((epoll_events & EPOLLOUT) != 0 && blocked_) {
     blocked_ = false;
-    write_out();
+    write_out(group_->bytes_per_write(this));
     report(now);
   }
   bool in = (epoll_events & ~static_cast<uint32_t>(EPOLLOUT)) != 0;
@@ -291,7 +301,7 @@ void TcpLink::fail(const Status& why, Instant now) {
 void TcpLink::close() {
   if (closed_) return;
   if (!down_) {
-    if (!blocked_) write_out();
+    if (!blocked_) write_out(std::numeric_limits<size_t>::max());
     group_->context().unwatch(fd_.value(), this);
     group_->forget(this);
   }

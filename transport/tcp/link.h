@@ -66,7 +66,8 @@ class TcpLink final : public StreamLink, public EventHandler {
 
   // link.cc: out, and the end.
   bool usable() const { return !closed_ && !down_; }
-  void write_out();
+  // Writes what is queued, at most so much: the rest leaves in the next turn.
+  void write_out(size_t most);
   void queue_rest(ConstBytes header, std::span<const ConstBytes> payload, size_t taken);
   void return_queue_if_empty();
   void report(Instant now);

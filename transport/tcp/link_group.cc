@@ -18,6 +18,10 @@ constexpr Duration kAnswerCheck = std::chrono::seconds(1);
 // 100 us at most. It is short because a request and its answer wait behind another link's flood
 // once in each round trip.
 constexpr Duration kLinksTime = std::chrono::microseconds(300);
+// What a link writes before others have their turn: about 30 us of the kernel's copying if other
+// links are polled, else enough that a socket's buffer does not run dry in a turn.
+constexpr size_t kBytesPerWrite = size_t{256} << 10;
+constexpr size_t kBytesPerLoneWrite = size_t{1} << 20;
 // Buffers kept for the next link that needs one.
 constexpr size_t kSpares = 8;
 
@@ -75,6 +79,12 @@ bool LinkGroup::turn_over() {
   const Instant now = sluice::now();
   if (!turn_start_) turn_start_ = now;
   return now - *turn_start_ >= kLinksTime;
+}
+
+size_t LinkGroup::bytes_per_write(const TcpLink* link) const {
+  const bool alone = std::all_of(hot_.begin(), hot_.begin() + static_cast<ptrdiff_t>(hot_count_),
+                                 [link](const TcpLink* other) { return other == link; });
+  return alone ? kBytesPerLoneWrite : kBytesPerWrite;
 }
 
 size_t LinkGroup::run_todo(Instant now) {

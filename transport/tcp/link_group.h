@@ -93,6 +93,9 @@ class LinkGroup {
   // rest comes first in the next turn.
   bool turn_over();
 
+  // How much of what is queued a link may write before others have their turn.
+  size_t bytes_per_write(const TcpLink* link) const;
+
   std::unique_ptr<StagingBlock> take_block();
   void return_block(std::unique_ptr<StagingBlock> block);
   std::unique_ptr<OutputQueue> take_queue();

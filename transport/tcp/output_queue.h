@@ -27,10 +27,10 @@ class OutputQueue {
   // Room for the longest control message, so that one that was written in part always
   // fits into an empty queue, and a page more.
   static constexpr size_t kCopiedBytes = wire::kMaxHeaderBytes + wire::kMaxInlineBytes + 4096;
-  // Payload waiting in tensors: enough that the socket never runs dry between two rounds
-  // of the session (its buffer holds 4 MiB at most by default).
+  // Payload waiting in tensors: twice what a link writes in one turn (LinkGroup), so that the next
+  // turn has something to write. revoke() copies at most this and one DATA message.
   static constexpr size_t kMaxPushes = 8;
-  static constexpr size_t kMaxPushedBytes = size_t{16} << 20;
+  static constexpr size_t kMaxPushedBytes = size_t{2} << 20;
 
   OutputQueue();
   bool empty() const { return first_ == pieces_.size(); }
@@ -51,7 +51,10 @@ class OutputQueue {
   bool take_pushed(Pushed& out);
   bool has_pushed() const { return first_pushed_ != pushed_.size(); }
   // Room for at least half of what it holds: worth telling who was refused.
-  bool half_empty() const { return pushes_ <= kMaxPushes / 2 && room() >= kCopiedBytes / 2; }
+  bool half_empty() const {
+    return pushes_ <= kMaxPushes / 2 && borrowed_bytes_ <= kMaxPushedBytes / 2 &&
+           room() >= kCopiedBytes / 2;
+  }
   // The next byte to write belongs to a payload of which a part is out.
   bool inside_payload() const { return !empty() && pieces_[first_].borrowed; }
   // Forgets everything: no payload is touched any more.
