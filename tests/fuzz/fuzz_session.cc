@@ -54,7 +54,9 @@ class World final : private WantHandler {
     wire::Hello ours, peer;
     ours.credit_messages = 8;
     ours.credit_bytes = 10000;
-    peer.credit_messages = in.byte() % 8;
+    const uint8_t able = in.byte();
+    peer.credit_messages = able % 8;
+    peer.features = (able & 8) != 0 ? ~uint64_t{0} : 0;
     peer.credit_bytes = 5000;
     proto::SessionOptions options;
     options.operation_limit = in.chance() ? 8 : 32;

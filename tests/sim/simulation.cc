@@ -72,6 +72,7 @@ void Simulation::open() {
           limits.incoming_bytes = {std::max<uint64_t>(most, 1), std::max<uint64_t>(4 * most, 1)};
       account_[side] = PeerAccounts(resolve(limits, 0)).open(PeerIdentity::of_process());
     }
+    features_[side] = random_.percent(75) ? wire::kFeatureReleasesInWants : 0;
     peers_[side] = std::make_unique<Peer>(*this, side);
     peers_[side]->arena_ = shared_arena(side);
     // The doorbell of a mailbox is for sleepers; nobody sleeps here.
@@ -92,6 +93,7 @@ void Simulation::open() {
       hello[i].incarnation = 100 + static_cast<uint64_t>(i);
       hello[i].credit_messages = session_options_[i].credit_messages;
       hello[i].credit_bytes = session_options_[i].credit_bytes;
+      hello[i].features = features_[i];
     }
     peer.session_ = std::make_shared<proto::Session>(proto::SessionParts{
         .link = network_->make_link(side),

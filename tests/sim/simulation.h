@@ -129,6 +129,7 @@ class Simulation {
   Trace trace_;
   NetworkOptions network_options_;
   proto::SessionOptions session_options_[2];
+  uint64_t features_[2] = {};                // of each side's HELLO
   std::shared_ptr<PeerAccount> account_[2];  // null: without limits
   std::unique_ptr<Oracle> oracle_;
   std::unique_ptr<Network> network_;

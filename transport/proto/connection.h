@@ -51,6 +51,7 @@ struct Connection {
   // Who is charged for what the peer makes us keep.
   const std::shared_ptr<PeerAccount> account;
   SessionOptions options;
+  const uint64_t peer_features = 0;  // of its HELLO
 
   EndpointState state = EndpointState::kConnected;
   bool link_dead = false;  // the connection has failed: the link takes nothing more
@@ -62,6 +63,7 @@ struct Connection {
   Instant next_timeout = kNever;  // when handle_timeout() is due
   EndpointCounters counters{};
 
+  bool peer_can(uint64_t feature) const { return (peer_features & feature) != 0; }
   bool over() const { return link_dead || finished; }
   Instant now() const { return host.now(); }
   Instant exact_now() const { return host.exact_now(); }

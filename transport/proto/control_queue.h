@@ -3,6 +3,7 @@
 #ifndef SLUICE_PROTO_CONTROL_QUEUE_H_
 #define SLUICE_PROTO_CONTROL_QUEUE_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -34,6 +35,15 @@ class ControlQueue final : public ViewOwner {
   // A view of the peer's memory has ended: RELEASE goes out, together with others.
   void view_ended(uint64_t offer_id) noexcept override;
   void send_releases();
+  // Those that a WANT takes along; 0: none.
+  std::array<uint64_t, 2> take_releases() {
+    std::array<uint64_t, 2> taken{};
+    for (uint64_t& id : taken) {
+      if (releases_.count == 0) break;
+      id = releases_.ids[--releases_.count];
+    }
+    return taken;
+  }
   // In a round that did `work` else: releases that can wait travel together.
   void send_releases_after(size_t work) {
     if (releases_.count > 0 && (work == 0 || releases_.count >= kReleasesTogether)) send_releases();

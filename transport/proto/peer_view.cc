@@ -9,7 +9,7 @@ void PeerView::on_last_drop(Storage* storage) noexcept {
   // Once the letter is in, the owner may open it and end the view, the session and the context
   // while post() still looks whether to ring: the pool, and with it the mailbox, outlives that.
   ViewPool* pool = view->pool_;
-  pool->mailbox_->post(view);
+  pool->mailbox_->post_plain(view);
   pool->unref();
 }
 

@@ -54,6 +54,10 @@ class ViewPool {
   StorageRef make(const ImportedRun& run, size_t length, uint64_t offer_id);
   // The session is gone: views that end later tell nobody. Gives up its reference.
   void abandon() noexcept;
+  // Ends what was dropped since, of all sessions of the context. Thread: the context's.
+  void end_dropped() noexcept {
+    if (mailbox_ != nullptr) (void)mailbox_->open_plain();
+  }
   // Thread: the context's.
   uint64_t outstanding() const { return outstanding_; }
 

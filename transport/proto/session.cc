@@ -61,7 +61,8 @@ Session::Session(SessionParts parts)
                   .traits = base_of(owned_link_).traits(),
                   .arena = std::move(parts.arena),
                   .account = parts.account ? std::move(parts.account) : unlimited_peer_account(),
-                  .options = with_own_interval(parts.options, parts.random)},
+                  .options = with_own_interval(parts.options, parts.random),
+                  .peer_features = parts.peer.features},
       credits_(ours_, peer_),
       control_(connection_),
       operations_(connection_, random_number(parts.random)),
@@ -241,8 +242,18 @@ Status Session::on_offer(const wire::Offer& offer, PayloadReader& payload) {
   return corrupt("OFFER of unknown kind");
 }
 
+Result<OperationId> Session::post_want(WantOptions& want, const PostOptions& options) {
+  if (connection_.peer_can(wire::kFeatureReleasesInWants)) views_->end_dropped();
+  return requests_.post_want(want, options);
+}
+
 Status Session::on_want(const wire::Want& want) {
   if (want.about.kind() == wire::WantKind::kOffer) return transfer_->on_pull(want);
+  if (want.about.kind() == wire::WantKind::kKey) {
+    for (const uint64_t id : want.about.key().released) {
+      if (id != 0) ends_.on_released(id);
+    }
+  }
   if (connection_.state != EndpointState::kConnected) {
     control_.send_done(want.id, Code::kUnreachable, 0);
     return Status();

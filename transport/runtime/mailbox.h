@@ -1,5 +1,5 @@
 // How a view dropped on any thread tells the context that must send its RELEASE.
-// A lock-free stack of intrusive letters and a doorbell for a sleeping owner.
+// Two lock-free stacks of intrusive letters and a doorbell for a sleeping owner.
 #ifndef SLUICE_RUNTIME_MAILBOX_H_
 #define SLUICE_RUNTIME_MAILBOX_H_
 
@@ -28,10 +28,14 @@ class Mailbox {
 
   // Thread: any. Blocks: never. Cost: one compare-and-swap, and a write() only
   // if the owner sleeps.
-  void post(Letter* letter) noexcept;
-  bool empty() const noexcept { return head_.load(std::memory_order_relaxed) == nullptr; }
+  void post(Letter* letter) noexcept { post_to(any_, letter); }
+  // The same of a letter that calls nothing of the program: the owner may open it inside a post.
+  void post_plain(Letter* letter) noexcept { post_to(plain_, letter); }
+  bool empty() const noexcept { return is_empty(plain_) && is_empty(any_); }
   // Opens all letters; the number. Thread: the owner's.
   size_t open_all() noexcept;
+  // Opens the plain ones.
+  size_t open_plain() noexcept { return open(plain_); }
   // Owner: about to sleep. False: a letter is there already.
   bool begin_sleep() noexcept;
   void end_sleep() noexcept;
@@ -42,9 +46,17 @@ class Mailbox {
   uint64_t views_held = 0;
 
  private:
+  using Stack = std::atomic<Letter*>;
   static Letter* closed_mark() noexcept;
+  static bool is_empty(const Stack& stack) noexcept {
+    return stack.load(std::memory_order_relaxed) == nullptr;
+  }
+  void post_to(Stack& stack, Letter* letter) noexcept;
+  static size_t open(Stack& stack) noexcept;
+  static void close(Stack& stack) noexcept;
 
-  std::atomic<Letter*> head_{nullptr};
+  Stack any_{nullptr};
+  Stack plain_{nullptr};
   std::atomic<bool> sleeping_{false};
   int doorbell_;
 };

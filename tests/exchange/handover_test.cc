@@ -1,0 +1,85 @@
+// What one hand-over after the other costs in messages, and that each loan comes home.
+#include "tests/contract/pair.h"
+
+#include <optional>
+#include <vector>
+
+#include <sluice/exchange/exchange.h>
+
+namespace sluice::test {
+namespace {
+
+constexpr uint64_t kSteps = 50;
+
+struct Sent {
+  explicit Sent(const Pair& p) : pair(p), before(now()) {}
+  uint64_t now() const {
+    return pair.server.counters().messages_sent + pair.client.counters().messages_sent;
+  }
+  uint64_t since() const { return now() - before; }
+  const Pair& pair;
+  uint64_t before;
+};
+
+TEST_CASE("a hand-over in a row takes two messages: the next request takes the last view home",
+          "[exchange]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  Exchange here{*pair.server_context}, there{*pair.client_context};
+  REQUIRE(here.add(pair.server).ok());
+  REQUIRE(there.add(pair.client).ok());
+  Tensor tensor = floats(*pair.server_context, {4}, 1);
+  std::optional<Fetch> fetch(there.fetch({"w", 0}, soon()));
+  pair.settle();
+  const Sent sent(pair);
+  for (uint64_t step = 0; step < kSteps; ++step) {
+    auto publication = here.publish({"w", step}, std::move(tensor));
+    REQUIRE(publication.ok());
+    REQUIRE(pair.until([&] { return fetch->ready(); }));
+    auto delivery = fetch->take();
+    REQUIRE(delivery.ok());
+    CHECK_FALSE(publication->ready());  // lent
+    delivery->value = Tensor();
+    fetch.emplace(there.fetch({"w", step + 1}, soon()));
+    REQUIRE(pair.until([&] { return publication->ready(); }));
+    CHECK(publication->readers_done() == 1);
+    tensor = publication->take();
+  }
+  CHECK(sent.since() == 2 * kSteps);
+  CHECK(pair.client.counters().views_outstanding == 0);
+  CHECK(pair.server.counters().loans_outstanding == 0);
+}
+
+TEST_CASE("views that no request follows go home by themselves, and more than fit go beside it",
+          "[exchange]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  Exchange here{*pair.server_context}, there{*pair.client_context};
+  REQUIRE(here.add(pair.server).ok());
+  REQUIRE(there.add(pair.client).ok());
+  for (bool asks_again : {false, true}) {
+    std::vector<Tensor> views;
+    std::vector<Publication> publications;
+    const uint64_t first = asks_again ? 100 : 0;
+    for (uint64_t step = first; step < first + 5; ++step) {
+      Fetch fetch = there.fetch({"w", step}, soon());
+      auto publication = here.publish({"w", step}, floats(*pair.server_context, {4}, 1));
+      REQUIRE(publication.ok());
+      publications.push_back(std::move(*publication));
+      REQUIRE(pair.until([&] { return fetch.ready(); }));
+      views.push_back(std::move(fetch.take()->value));
+    }
+    pair.settle();
+    for (const Publication& publication : publications) CHECK_FALSE(publication.ready());
+    views.clear();
+    std::optional<Fetch> next;
+    if (asks_again) next.emplace(there.fetch({"w", 1000}, soon()));
+    for (const Publication& publication : publications) {
+      REQUIRE(pair.until([&] { return publication.ready(); }));
+      CHECK(publication.readers_done() == 1);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::test
