@@ -58,6 +58,12 @@ wire::Offer HostilePeer::supply() {
   if (in_.chance()) {
     m.flags = wire::Offer::kInline;
     m.payload_bytes = static_cast<uint32_t>(m.total);
+  } else if (views_ && (m.id & 3) != 0) {
+    // The number is given, or used: perhaps of another layout, or of none.
+    m.flags = wire::Offer::kNumbered;
+    m.layout_number = static_cast<uint8_t>(1 + (m.id >> 2) % wire::kLayoutNumbers);
+    m.has_layout = (m.id & 3) == 1;
+    m.segments[m.segment_count++] = {1, in_.byte(), m.total};
   } else if (views_) {
     m.segments[m.segment_count++] = {1, in_.byte(), m.total};
   } else {

@@ -72,7 +72,8 @@ void Simulation::open() {
           limits.incoming_bytes = {std::max<uint64_t>(most, 1), std::max<uint64_t>(4 * most, 1)};
       account_[side] = PeerAccounts(resolve(limits, 0)).open(PeerIdentity::of_process());
     }
-    features_[side] = random_.percent(75) ? wire::kFeatureReleasesInWants : 0;
+    for (uint64_t feature : {wire::kFeatureReleasesInWants, wire::kFeatureLayoutNumbers})
+      features_[side] |= random_.percent(75) ? feature : 0;
     peers_[side] = std::make_unique<Peer>(*this, side);
     peers_[side]->arena_ = shared_arena(side);
     // The doorbell of a mailbox is for sleepers; nobody sleeps here.

@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 FIXED = {1: 96, 2: 48, 3: 48, 4: 24, 5: 32, 6: 16, 7: 24, 8: 32, 9: 16, 10: 24}
-FLAGS = {2: 7, 9: 1}
+FLAGS = {2: 15, 9: 1}
 WIDTHS = {0: (4, 8, 16, 32, 64), 1: (4, 8, 16, 32, 64), 2: (16, 32, 64), 3: (8, 16, 32, 64), 4: (16,), 5: (64, 128),
           **{code: (8,) for code in range(6, 15)}, 15: (6,), 16: (6,), 17: (4,)}
 MOST = 2 ** 63 - 1
@@ -122,10 +122,13 @@ def hello(data, flags, payload, ident):
 
 
 def offer(data, flags, payload, ident):
-    kind, zero, zero_2, epoch, a, offset, total = struct.unpack_from("<BBHIQQQ", data, 16)
-    require(1 <= kind <= 4 and not zero and not zero_2, "kind or reserved")
+    kind, number, zero_2, epoch, a, offset, total = struct.unpack_from("<BBHIQQQ", data, 16)
+    numbered = flags & 8
+    require(1 <= kind <= 4 and not zero_2, "kind or reserved")
+    require((flags == 8 and kind == 2 and 1 <= number <= 8) if numbered else not number, "layout number")
     lines = ["OFFER", "id %d" % ident, "flags %d" % flags, "payload_bytes %d" % payload, "kind %d" % kind,
              "epoch %d" % epoch, "a %d" % a, "offset %d" % offset, "total %d" % total]
+    lines += ["layout_number %d" % number] if numbered else []
     found, lengths = None, []
     for tlv, value in tlvs(data, 48):
         if tlv == 0x8001:
@@ -137,11 +140,16 @@ def offer(data, flags, payload, ident):
             lines.append(line)
         else:
             skip(tlv)
+    if numbered and not found:  # the layout of before, and one segment
+        require(not lengths, "segments beside a number alone")
+        length, line = segment(struct.pack("<IQQ", epoch, offset, total))
+        lengths.append(length)
+        lines.append(line)
     require(total <= MOST, "total")
     require(len(lengths) <= 16, "segments")
     require(not lengths or sum(lengths) == total, "segments and total")
     require(not flags & 1 or (payload == total and not lengths), "inline")
-    require(kind != 2 or (found and found[0] == total), "supply and layout")
+    require(kind != 2 or (found[0] == total if found else numbered), "supply and layout")
     return lines + ([found[1]] if found else [])
 
 

@@ -78,6 +78,16 @@ void add_supply_offers(std::vector<NamedMessage>& out) {
        supply(strided({2, 2, 2, 2, 2, 2, 2, 2}, {1000, 400, 180, 80, 35, 16, 6, 2}, complex128))});
   out.push_back(
       {"offer", "supply_int4_lanes_3", supply(compact({7}, DataType{TypeCode::kInt, 4, 3}))});
+  Offer numbered = supply(compact({1024, 1024}, float32));
+  numbered.flags = Offer::kNumbered;
+  numbered.layout_number = 3;
+  numbered.segments[0] = {1, 1 << 22, 1 << 22};
+  numbered.segment_count = 1;
+  out.push_back({"offer", "supply_gives_its_layout_a_number", numbered});
+  numbered.has_layout = false;
+  numbered.about = OfferAbout(OfferKind::kSupply, 2, 0x0000000100000002, uint64_t{7} << 32);
+  numbered.segments[0] = {2, uint64_t{7} << 32, 1 << 22};
+  out.push_back({"offer", "supply_by_layout_number", numbered});
   Offer both = supply(strided({2, 3}, {8, 1}, int16));
   both.segments[0] = {1, (64 << 20) - 10, 10};
   both.segments[1] = {2, 0, 12};

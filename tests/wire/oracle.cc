@@ -45,6 +45,7 @@ struct Describe {
                        line("kind", static_cast<uint64_t>(m.about.kind())) +
                        line("epoch", m.about.word20()) + line("a", m.about.word24()) +
                        line("offset", m.about.word32()) + line("total", m.total);
+    if (m.layout_number != 0) text += line("layout_number", m.layout_number);
     text += segment_lines(std::span(m.segments).first(m.segment_count));
     return m.has_layout ? text + layout_line(m.layout) : text;
   }

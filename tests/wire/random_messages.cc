@@ -99,6 +99,16 @@ Offer RandomMessages::offer() {
     m.layout = layout();
     if (kind == OfferKind::kSupply) m.total = m.layout.span_bytes();
   }
+  if (kind == OfferKind::kSupply && m.total > 0 && chance(40)) {
+    m.flags = Offer::kNumbered;
+    m.layout_number = static_cast<uint8_t>(1 + below(kLayoutNumbers));
+    m.has_layout = chance(30);
+    if (!m.has_layout) {
+      m.segments[m.segment_count++] = {epoch, second % (uint64_t{1} << 62), m.total};
+      m.about = OfferAbout(kind, epoch, first, second % (uint64_t{1} << 62));
+    }
+    return m;
+  }
   if (chance(50)) m.flags |= Offer::kReport;
   if (m.total <= kMaxInlineBytes && chance(50)) {
     m.flags |= Offer::kInline;

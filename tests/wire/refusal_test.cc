@@ -114,6 +114,30 @@ TEST_CASE("an OFFER that contradicts itself is refused", "[wire][refusal]") {
   refused(with_tlv(supply, 0x8001, 12), "OFFER: layout appears 2 times");
 }
 
+TEST_CASE("an OFFER whose layout is a number says nothing else of it, and one run",
+          "[wire][refusal]") {
+  for (const char* form : {"supply_gives_its_layout_a_number", "supply_by_layout_number"}) {
+    Bytes numbered = golden("offer", form);
+    accepted(numbered);
+    refused(with(numbered, 17, uint8_t{0}), "OFFER: layout number is 0, must be 1 to 8");
+    refused(with(numbered, 17, uint8_t{9}), "OFFER: layout number is 9, must be 1 to 8");
+    refused(with(numbered, 18, uint16_t{1}), "OFFER: reserved word 18 is 1, not zero");
+    refused(with(numbered, 1, uint8_t{0x0c}), "OFFER: flags 0xc: 0x8 comes alone");
+    refused(with(numbered, 1, uint8_t{0x0a}), "OFFER: flags 0xa: 0x8 comes alone");
+    refused(with(numbered, 16, uint8_t{4}), "OFFER: flag 0x8 in another kind than 2 (supply)");
+    refused(with(numbered, 1, uint8_t{0}), "OFFER: reserved byte 17 is 3, not zero");
+  }
+  Bytes alone = golden("offer", "supply_by_layout_number");
+  refused(with(alone, 40, uint64_t{0}), "OFFER: total is 0 at offset 30064771072");
+  refused(with(alone, 40, uint64_t{1} << 63), "OFFER: total is 9223372036854775808 at offset");
+  refused(with(alone, 32, ~uint64_t{0}),
+          "OFFER: total is 4194304 at offset 18446744073709551615, must be at least 1 byte and end "
+          "below 2^64");
+  Bytes run = with(Bytes(20), 12, uint64_t{4194304});
+  refused(with_tlv(alone, 0x8002, 20, run), "OFFER: segment count is 1 beside a layout's number");
+  accepted(with_tlv(alone, 0x0777, 4));
+}
+
 TEST_CASE("a decoder refuses another's message, and a part of its own", "[wire][refusal]") {
   RandomMessages random(11);
   for (size_t type = 1; type < kMessageTypeCount; ++type) {

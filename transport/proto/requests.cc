@@ -18,6 +18,12 @@ Status outside_grant(const std::string& what, uint64_t offset, const RemoteKey& 
                     std::to_string(key.length) + " bytes");
 }
 
+Status wrong_number(const wire::Offer& offer, const std::string& what) {
+  return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                "OFFER of " + std::to_string(offer.total) + " bytes with layout number " +
+                    std::to_string(offer.layout_number) + ", which " + what);
+}
+
 }  // namespace
 
 Result<OperationId> Requests::post_read(const RemoteKey& key, uint64_t offset, Buffer& into,
@@ -111,7 +117,22 @@ Result<OperationId> Requests::post_want(WantOptions& want, const PostOptions& op
   return op->id;
 }
 
-Status Requests::on_answer(const wire::Offer& offer, PayloadReader& payload) {
+// Of an offer that numbers its layout: keeps that, or puts in the one that was kept.
+Status Requests::take_number(wire::Offer& offer) {
+  if (offer.has_layout) {
+    layouts_.keep(offer.layout_number, offer.layout);
+    return Status();
+  }
+  const TensorDescriptor* kept = layouts_.find(offer.layout_number);
+  if (kept == nullptr) return wrong_number(offer, "stands for none");
+  if (kept->span_bytes() != offer.total) return wrong_number(offer, "is " + kept->to_string());
+  offer.layout = *kept;
+  offer.has_layout = true;
+  return Status();
+}
+
+Status Requests::on_answer(wire::Offer& offer, PayloadReader& payload) {
+  if (offer.layout_number != 0) SLUICE_RETURN_IF_ERROR(take_number(offer));
   const bool read = offer.about.kind() == wire::OfferKind::kRead;
   Operation* op = operations_.find(read ? offer.about.read().want : offer.about.supply().want);
   OperationKind kind = read ? OperationKind::kRead : OperationKind::kWant;

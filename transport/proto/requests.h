@@ -9,6 +9,7 @@
 #include <sluice/proto/connection.h>
 #include <sluice/proto/control_queue.h>
 #include <sluice/proto/incoming.h>
+#include <sluice/proto/layout_numbers.h>
 #include <sluice/proto/operations.h>
 #include <sluice/proto/send_queue.h>
 #include <sluice/proto/transfer.h>
@@ -38,15 +39,18 @@ class Requests {
   Result<OperationId> post_want(WantOptions& want, const PostOptions& options);
 
   // The peer's offer for a request. Errors: kCorrupt.
-  Status on_answer(const wire::Offer& offer, PayloadReader& payload);
+  Status on_answer(wire::Offer& offer, PayloadReader& payload);
 
  private:
+  Status take_number(wire::Offer& offer);
+
   Connection& connection_;
   Operations& operations_;
   ControlQueue& control_;
   SendQueue& sends_;
   Incoming& incoming_;
   Transfer& transfer_;
+  LayoutNumbers layouts_;  // as the peer numbers them
 };
 
 }  // namespace sluice::proto

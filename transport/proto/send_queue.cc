@@ -173,8 +173,6 @@ Started SendQueue::start_supply(Operation* op) {
     message.about = wire::ReadOffer{.want = op->peer_id};
   } else {
     message.about = wire::SupplyOffer{.want = op->peer_id};
-    message.has_layout = true;
-    message.layout = op->tensors[0].descriptor();
   }
   message.flags = transfer_.supply_flags(*op);
   fault_point("session.supply");
@@ -183,6 +181,20 @@ Started SendQueue::start_supply(Operation* op) {
     control_.send_done(op->peer_id, op->completion.status.code(),
                        0);  // the asker would wait for it
   return started;
+}
+
+// By number where the peer has it. It gets a number where the next offer of one segment can do with
+// that alone.
+void SendQueue::say_layout(const TensorDescriptor& layout, wire::Offer& offer) const {
+  const bool by_number = offer.flags == 0 && offer.segment_count == 1 && layout.is_compact() &&
+                         connection_.peer_can(wire::kFeatureLayoutNumbers);
+  if (by_number) {
+    offer.flags = wire::Offer::kNumbered;
+    offer.layout_number = LayoutNumbers::number_of(layout);
+    if (numbers_.has(offer.layout_number, layout)) return;
+  }
+  offer.has_layout = true;
+  offer.layout = layout;
 }
 
 // Sends the offer of a started operation, with its payload if that rides along, else with what
@@ -198,12 +210,16 @@ Started SendQueue::offer(Operation* op, wire::Offer& offer) {
     Started described = transfer_.describe(op, offer);
     if (described != Started::kSent) return described;
   }
+  if (op->kind == OperationKind::kSupply && !op->internal)
+    say_layout(op->tensors[0].descriptor(), offer);
   std::byte header[wire::kMaxHeaderBytes];
   size_t length = wire::encode(offer, header);
   if (!control_.send_now(ConstBytes(header, length), std::span(payload.data(), pieces)))
     return Started::kBlocked;
   fault_point("session.offered");
   op->state = OperationState::kOffered;
+  if (offer.layout_number != 0 && offer.has_layout)
+    numbers_.keep(offer.layout_number, offer.layout);
   control_.flush_message();
   EndpointCounters& counters = connection_.counters;
   ++counters.messages_sent;

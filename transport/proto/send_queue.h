@@ -10,6 +10,7 @@
 #include <sluice/proto/connection.h>
 #include <sluice/proto/control_queue.h>
 #include <sluice/proto/credits.h>
+#include <sluice/proto/layout_numbers.h>
 #include <sluice/proto/operations.h>
 #include <sluice/proto/transfer.h>
 
@@ -58,6 +59,7 @@ class SendQueue {
   Started start_write(Operation* op);
   Started start_supply(Operation* op);
   Started offer(Operation* op, wire::Offer& offer);
+  void say_layout(const TensorDescriptor& layout, wire::Offer& offer) const;
 
   Connection& connection_;
   Operations& operations_;
@@ -65,6 +67,7 @@ class SendQueue {
   Credits& credits_;
   Transfer& transfer_;
   OperationList queued_;
+  LayoutNumbers numbers_;  // those that the peer knows
   bool waits_for_credit_ = false;
   uint64_t at_once_ = 0;    // sends that needed no operation
   uint64_t withdrawn_ = 0;  // offers, by CANCEL

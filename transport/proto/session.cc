@@ -231,7 +231,7 @@ Status Session::dispatch(ConstBytes header, PayloadReader& payload) {
   return corrupt("unknown message type");
 }
 
-Status Session::on_offer(const wire::Offer& offer, PayloadReader& payload) {
+Status Session::on_offer(wire::Offer& offer, PayloadReader& payload) {
   SLUICE_RETURN_IF_ERROR(transfer_->check_offer(offer));
   switch (offer.about.kind()) {
     case wire::OfferKind::kTagged: return matching_.on_offer(offer, payload);

@@ -146,7 +146,7 @@ class Session final : public EndpointCore, public LinkClient, private Connection
 
  private:
   Status dispatch(ConstBytes header, PayloadReader& payload);
-  Status on_offer(const wire::Offer& offer, PayloadReader& payload);
+  Status on_offer(wire::Offer& offer, PayloadReader& payload);
   Status on_want(const wire::Want& want);
   void on_cancel(const wire::Cancel& cancel);
 

@@ -37,6 +37,8 @@ inline constexpr uint32_t kMaxInlineBytes = 64u << 10;
 inline constexpr size_t kMaxSegments = 16;
 inline constexpr size_t kMaxKeyBytes = 255;
 inline constexpr size_t kMaxReleases = 32;
+// Layouts that a side can give numbers to at once: 1 to 8.
+inline constexpr uint8_t kLayoutNumbers = 8;
 
 enum class MessageType : uint8_t {
   kHello = 1,
@@ -85,6 +87,7 @@ struct Uuid {
 // here is kept and means nothing.
 inline constexpr uint64_t kFeatureLatest = 1;  // answers WANTs for kNewestStep and kNextStep
 inline constexpr uint64_t kFeatureReleasesInWants = 2;  // reads KeyWant::released
+inline constexpr uint64_t kFeatureLayoutNumbers = 4;    // reads Offer::layout_number
 
 // Steps that are none: a WANT of kind kKey for one of them asks which step there is. The answer is
 // a supply of one uint64. docs/wire.md, "Which step".
@@ -169,12 +172,16 @@ struct Offer {
   static constexpr uint8_t kInline = 1;       // the payload is all of it
   static constexpr uint8_t kReport = 2;       // the sender waits for DONE also when inline
   static constexpr uint8_t kDataFollows = 4;  // DATA comes without a WANT
+  static constexpr uint8_t kNumbered = 8;     // layout_number is there; no other flag is
 
   uint64_t id = 0;
   uint8_t flags = 0;
   OfferAbout about;
   uint64_t total = 0;
   uint32_t payload_bytes = 0;
+  // SupplyOffer, 1 to kLayoutNumbers; 0: none. With a layout the number stands for that one from
+  // now on; without, for the one of before, and there is one segment.
+  uint8_t layout_number = 0;
   bool has_layout = false;
   TensorDescriptor layout;
   uint32_t segment_count = 0;

@@ -125,6 +125,19 @@ void nonsense_fields(Siege& siege) {
   all.push_back({offer(1, kSupply, 1, 8, kInline).whole(Bytes(8, 1))});  // without a layout
   all.push_back({offer(1, kSupply, 1, 8, kInline).tlv(kLayout, layout_of(9)).whole(Bytes(8, 1))});
   all.push_back({offer(1, kTagged, 77, 8, kInline | kDataFollows).whole(Bytes(8, 1))});
+  // Numbers of layouts: of none, none at all, of another kind, beside DATA or other runs.
+  auto numbered = [](uint8_t number, Message message) {
+    Bytes bytes = message.whole();
+    bytes[17] = number;
+    return bytes;
+  };
+  all.push_back({numbered(1, offer(1, kSupply, 1, 8, kNumbered))});
+  all.push_back({numbered(0, offer(1, kSupply, 1, 8, kNumbered))});
+  all.push_back({numbered(9, offer(1, kSupply, 1, 8, kNumbered).tlv(kLayout, layout_of(8)))});
+  all.push_back({numbered(1, offer(1, kTagged, 1, 8, kNumbered).tlv(kLayout, layout_of(8)))});
+  all.push_back(
+      {numbered(1, offer(1, kSupply, 1, 8, kNumbered | kDataFollows).tlv(kLayout, layout_of(8)))});
+  all.push_back({numbered(1, offer(1, kSupply, 1, 8, kNumbered).tlv(kSegment, segment(1, 0, 8)))});
   all.push_back({want(1, kByKey, 1, 0, 0, 0, 2).text(kKey, "some").whole()});
   all.push_back(
       {want(1, kByKey, 1, 0, 0, 0, 1).text(kKey, "some").whole()});  // into, without a layout

@@ -28,7 +28,7 @@ inline constexpr int kTypes = 11;  // by number, from 0
 const char* name_of(int type);     // "HELLO"
 
 inline constexpr uint16_t kLayout = 0x8001, kSegment = 0x8002, kKey = 0x8003, kRendezvous = 0x0004;
-inline constexpr uint8_t kInline = 1, kReport = 2, kDataFollows = 4, kReply = 1;
+inline constexpr uint8_t kInline = 1, kReport = 2, kDataFollows = 4, kNumbered = 8, kReply = 1;
 enum OfferKind : uint8_t { kTagged = 1, kSupply = 2, kWrite = 3, kReadAnswer = 4 };
 enum WantKind : uint8_t { kByKey = 1, kOfOffer = 2, kRead = 3 };
 enum Code : uint8_t { kOk = 0, kTryAgain = 1, kUnsupported = 3, kAccessDenied = 10, kCorrupt = 11 };
