@@ -34,8 +34,9 @@ class Storage {
 
   void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void drop() noexcept {
-    // The last holder must see all that earlier holders did with the bytes.
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) release_(this);
+    // The last holder must see all that earlier holders did with the bytes. Where it is the only
+    // one nobody else can count, and a load does: a locked instruction less.
+    if (unique() || references_.fetch_sub(1, std::memory_order_acq_rel) == 1) release_(this);
   }
   // True if the caller's reference is the only one. With acquire, so that a true
   // answer lets the caller write.
