@@ -243,7 +243,10 @@ Status Session::on_offer(wire::Offer& offer, PayloadReader& payload) {
 }
 
 Result<OperationId> Session::post_want(WantOptions& want, const PostOptions& options) {
-  if (connection_.peer_can(wire::kFeatureReleasesInWants)) views_->end_dropped();
+  if (!connection_.peer_can(wire::kFeatureReleasesInWants))
+    return requests_.post_want(want, options);
+  ControlQueue::Request request(control_);
+  views_->end_dropped();
   return requests_.post_want(want, options);
 }
 
