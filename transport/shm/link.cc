@@ -149,8 +149,8 @@ bool ShmLink::nothing_left() const {
 size_t ShmLink::drain_ring(Instant now, Turn& turn) {
   size_t handled = 0;
   mapped_in_turn_ = 0;
-  while (handled < kMessagesPerPoll && mapped_in_turn_ < kExtentsPerPoll && !closed() &&
-         !corrupt_ && may_drain() && reader_.ready()) {
+  while (handled < kMessagesPerPoll && mapped_in_turn_ < kExtentsPerPoll &&
+         !closed() && !corrupt_ && may_drain() && reader_.ready()) {
     if (!turn.spend()) break;
     Status status = handle_front(now);
     ++handled;
@@ -173,6 +173,13 @@ Status ShmLink::handle_front(Instant now) {
     RingPayload inlined(reader_, wire::kTaggedInlineBytes, tagged.payload_bytes);
     Status status = client_->handle_tagged_inline(tagged, inlined, now);
     reader_.pop(slots_for(wire::kTaggedInlineBytes + uint64_t{tagged.payload_bytes}));
+    return status;
+  }
+  if (wire::is_short(header)) {
+    RingPayload none(reader_, wire::kShortBytes, 0);
+    Status status =
+        client_->handle_message(std::span<const std::byte>(header, wire::kShortBytes), none, now);
+    reader_.pop(1);
     return status;
   }
   // What was copied stays as it is: the header is read from the peer's memory once.
@@ -241,7 +248,9 @@ void ShmLink::need_poll(Pending what) {
 
 bool ShmLink::send(ConstBytes header, std::span<const ConstBytes> payload) {
   if (closed() || corrupt_) return true;  // the end is on its way
-  auto outcome = writer_.write(header, payload);
+  const bool is_short = header.size() == wire::kShortBytes && payload.empty();
+  auto outcome = is_short ? writer_.write_words<wire::kShortBytes>(header.data())
+                          : writer_.write(header, payload);
   if (outcome == RingWriter<std::atomic>::Outcome::kFull && grow())
     outcome = writer_.write(header, payload);
   switch (outcome) {

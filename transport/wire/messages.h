@@ -372,6 +372,23 @@ inline bool decode_fast(std::span<const std::byte> bytes, TaggedInline& out) {
   return true;
 }
 
+namespace internal {
+// The first words of what every step of a dataflow sends: 48 bytes of header and no payload.
+inline constexpr uint64_t kNumberedWord = static_cast<uint64_t>(MessageType::kOffer) |
+                                          uint64_t{Offer::kNumbered} << 8 |
+                                          uint64_t{kTaggedInlineBytes} << 16;
+inline constexpr uint64_t kPlainWantWord =
+    static_cast<uint64_t>(MessageType::kWant) | uint64_t{kTaggedInlineBytes} << 16;
+}  // namespace internal
+inline constexpr size_t kShortBytes = kTaggedInlineBytes;
+// Whether a message begins so. Its common part is as decode_header() requires, then.
+// Requires: 8 bytes.
+inline bool is_short(const std::byte* message) {
+  uint64_t first;
+  std::memcpy(&first, message, sizeof(first));
+  return first == internal::kNumberedWord || first == internal::kPlainWantWord;
+}
+
 // The version both sides speak, or kUnsupported naming both ranges.
 Result<uint16_t> negotiate(const Hello& ours, const Hello& theirs);
 

@@ -15,9 +15,8 @@ namespace {
 
 // An OFFER that says its layout by number: no TLV. The segment's extent is at byte 20 and its
 // offset at 32, which other supplies do not use; its length is the total.
-constexpr size_t kNumberedBytes = 48;
-constexpr uint64_t kNumberedWord = static_cast<uint64_t>(MessageType::kOffer) |
-                                   uint64_t{Offer::kNumbered} << 8 | uint64_t{kNumberedBytes} << 16;
+constexpr size_t kNumberedBytes = kShortBytes;
+using internal::kNumberedWord;
 
 // Requires: one segment. Whole words: see encode(TaggedInline).
 size_t encode_numbered(const Offer& m, std::span<std::byte> out) {
