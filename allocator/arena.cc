@@ -197,6 +197,23 @@ std::optional<ExtentInfo> Arena::extent(ExtentId id) const {
   return std::nullopt;
 }
 
+// Its slot stays its own: memory of it is in use.
+Status Arena::seal(const ExtentInfo& info) {
+  ArenaState* s = state_;
+  if (s->owner.in_forked_child()) return s->in_forked_child_status();
+  const uint16_t slot =
+      s->granules[info.arena_offset / kExtentGranule].load(std::memory_order_acquire);
+  Extent& extent = s->extents[slot - 1];
+  {
+    std::lock_guard lock(s->mutex);
+    if (extent.run.sealed) return Status();
+  }
+  SLUICE_RETURN_IF_ERROR(s->pages.seal(extent.run));
+  std::lock_guard lock(s->mutex);
+  extent.run.sealed = true;
+  return Status();
+}
+
 std::byte* Arena::base() const { return state_->base; }
 size_t Arena::reserved_address_bytes() const { return state_->reserved; }
 

@@ -125,6 +125,9 @@ class Arena {
   // Extents that overlap [arena_offset, arena_offset + length), in address order.
   std::vector<ExtentInfo> extents_over(uint64_t arena_offset, uint64_t length) const;
   std::optional<ExtentInfo> extent(ExtentId id) const;
+  // Before a peer gets the extent's descriptor: it can then map it, read-only. Until then the
+  // extent is freed in slices. Requires: memory of it is in use. Errors: kNoMemory.
+  Status seal(const ExtentInfo& extent);
 
   std::byte* base() const;
   // Length of the reserved range of addresses: what a peer reserves to map us.
@@ -148,8 +151,9 @@ class Arena {
   // 0 also while another thread grows the arena.
   size_t start_trim();
   // Gives back up to `bytes` of what start_trim() and abandoned allocations left. Returns how many;
-  // 0 also while another thread grows the arena. Blocks: with the last bytes of an extent while the
-  // kernel frees it whole: its seals, which protect peers, let nobody free a part of it.
+  // 0 also while another thread grows the arena. Blocks: with the last bytes of an extent that was
+  // sealed while the kernel frees it whole: its seals, which protect peers, let nobody free a part
+  // of it.
   size_t free_some(size_t bytes);
   // What is left for it.
   size_t freeing_bytes() const;

@@ -122,7 +122,6 @@ class LinuxPageSource final : public PageSource {
       if (reached.ok()) done = *reached;
       status = reached.status();
     }
-    if (status.ok()) status = end_commit(run);
     if (status.ok()) return run;
     decommit(run);
     return status;
@@ -157,18 +156,24 @@ class LinuxPageSource final : public PageSource {
     return offset + length;
   }
 
-  Status end_commit(PageRun& run) override {
-    // After our own mapping: we write on, nobody else can map it writable, shrink it or
-    // punch holes into it.
-    if (::fcntl(run.fd, F_ADD_SEALS,
-                F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL) != 0) {
-      return no_memory(errno, "an extent cannot be sealed (Linux before 5.1?); upgrade the kernel");
-    }
-    return Status();
+  // Not before a peer needs it: the seals would also keep us from freeing it in pieces.
+  Status seal(const PageRun& run) override {
+    constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE | F_SEAL_SEAL;
+    // We write on; nobody else can map it writable, shrink it or punch holes into it.
+    if (::fcntl(run.fd, F_ADD_SEALS, kSeals) == 0) return Status();
+    const int error = errno;
+    if (const int seals = ::fcntl(run.fd, F_GET_SEALS); seals >= 0 && (seals & kSeals) == kSeals)
+      return Status();  // another thread was first
+    return no_memory(error, "an extent cannot be sealed (Linux before 5.1?); upgrade the kernel");
   }
 
   void begin_decommit(const PageRun& run, size_t offset, size_t length) noexcept override {
     give_up(run.base + offset, length);
+    if (run.sealed) return;
+    // If that is refused, the last close frees it.
+    [[maybe_unused]] const int punched =
+        ::fallocate(run.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
+                    static_cast<off_t>(length));
   }
 
   void decommit(const PageRun& run) noexcept override {

@@ -17,9 +17,10 @@ std::string_view to_string(PageKind kind);
 struct PageRun {
   std::byte* base = nullptr;
   size_t length = 0;
-  int fd = -1;  // sealed memfd, close-on-exec; lent, owned by the page source
+  int fd = -1;  // memfd, close-on-exec; lent, owned by the page source
   PageKind pages = PageKind::kPlain;
   bool collapses = true;  // of the system's source: MADV_COLLAPSE was not refused yet
+  bool sealed = false;    // by seal()
 };
 
 class PageSource {
@@ -31,12 +32,18 @@ class PageSource {
   virtual void unreserve(std::byte* base, size_t length) noexcept = 0;
 
   // Backs [base, base + length) of a reservation with zeroed, allocated memory that
-  // can be mapped by peers (read-only for them: sealed SHRINK, GROW, FUTURE_WRITE,
-  // SEAL after our own mapping), not inherited by fork.
+  // peers can map once seal() was called, not inherited by fork.
   // Requires: base and length are multiples of 2 MiB.
   // Errors: kNoMemory (the detail names the limit and the command that lifts it).
   // Blocks: while the kernel zeroes the pages.
   virtual Result<PageRun> commit(std::byte* base, size_t length) = 0;
+  // Before a peer gets the descriptor: it can map the run read-only, and nobody can take pages out
+  // of it any more (SHRINK, GROW, FUTURE_WRITE, SEAL, after our own mapping). Thread: any.
+  // Errors: kNoMemory.
+  virtual Status seal(const PageRun& run) {
+    static_cast<void>(run);
+    return Status();
+  }
   // Gives the memory back; the addresses stay reserved.
   virtual void decommit(const PageRun& run) noexcept = 0;
 
@@ -62,8 +69,8 @@ class PageSource {
     static_cast<void>(run);
     return Status();
   }
-  // Takes the pages of [offset, offset + length) out of our addresses, as far as that saves
-  // decommit() time. Nobody touches the run any more. Requires: as populate().
+  // Frees [offset, offset + length), or of a sealed run takes it out of our addresses, as far as
+  // that saves decommit() time. Nobody touches the run any more. Requires: as populate().
   virtual void begin_decommit(const PageRun& run, size_t offset, size_t length) noexcept {
     static_cast<void>(run);
     static_cast<void>(offset);

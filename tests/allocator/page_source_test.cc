@@ -18,6 +18,7 @@
 #include <string>
 #include <thread>
 
+#include <sluice/allocator/arena.h>
 #include <sluice/base/counters.h>
 
 namespace sluice {
@@ -74,6 +75,8 @@ TEST_CASE("an extent is zeroed, present, close-on-exec and fully allocated") {
 
 TEST_CASE("a peer may read an extent and nothing else") {
   Extent extent(2 * kMiB);
+  REQUIRE(system_page_source().seal(extent.run).ok());
+  CHECK(system_page_source().seal(extent.run).ok());  // as another thread may
   int fd = extent.run.fd;
   extent.base[100] = std::byte{7};
   void* view = ::mmap(nullptr, 2 * kMiB, PROT_READ, MAP_SHARED, fd, 0);
@@ -96,6 +99,38 @@ TEST_CASE("a peer may read an extent and nothing else") {
   CHECK((::fcntl(fd, F_GET_SEALS) & kSeals) == kSeals);
   CHECK(extent.base[100] == std::byte{8});
   ::munmap(view, 2 * kMiB);
+}
+
+// Bytes of pages that the file of an arena's first extent has.
+size_t pages_of(int fd) {
+  struct stat status {};
+  REQUIRE(::fstat(fd, &status) == 0);
+  return static_cast<size_t>(status.st_blocks) * 512;
+}
+
+TEST_CASE("an extent goes back slice by slice, unless a peer may have it") {
+  for (bool sealed : {false, true}) {
+    INFO(sealed);
+    auto arena = std::move(Arena::create({.limit_bytes = 128 * kMiB})).value();
+    Result<Buffer> buffer = arena->allocate(48 * kMiB);
+    REQUIRE(buffer.ok());
+    const ExtentInfo extent = arena->locate(buffer->data(), buffer->size_bytes())->first;
+    if (sealed) REQUIRE(arena->seal(extent).ok());
+    CHECK(((::fcntl(extent.fd, F_GET_SEALS) & F_SEAL_FUTURE_WRITE) != 0) == sealed);
+    const int fd = ::dup(extent.fd);  // its pages can be counted to the end
+    REQUIRE(fd >= 0);
+    *buffer = Buffer();
+    REQUIRE(arena->start_trim() == extent.length);
+    size_t left = pages_of(fd);
+    CHECK(left == extent.length);
+    while (arena->freeing_bytes() > 0) {
+      REQUIRE(arena->free_some(4 * kMiB) == 4 * kMiB);
+      const size_t now = pages_of(fd);
+      CHECK(left - now == (sealed ? 0 : 4 * kMiB));
+      left = now;
+    }
+    ::close(fd);
+  }
 }
 
 TEST_CASE("addresses given back stay reserved and can be used again") {

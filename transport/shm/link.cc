@@ -316,6 +316,7 @@ Status ShmLink::announce(const ExtentInfo& extent) {
                       .id = extent.id,
                       .arena_offset = extent.arena_offset,
                       .length = extent.length};
+  SLUICE_RETURN_IF_ERROR(context_.arena().seal(extent));
   fault_point("shm.announce");
   SLUICE_RETURN_IF_ERROR(
       send_packet(socket_->fd(), std::as_bytes(std::span(&packet, 1)), extent.fd));
