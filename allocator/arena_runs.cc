@@ -11,6 +11,8 @@
 namespace sluice {
 namespace {
 constexpr const char* kOrigin = "allocator/arena";
+// Pages of an extent that is added in a turn: about 2 ms (docs/performance.md, "Pages").
+constexpr uint64_t kBriefExtentBytes = uint64_t{8} << 20;
 Counter refused_limit("allocator.refused_limit");
 Counter refused_quota("allocator.refused_quota");
 }  // namespace
@@ -89,6 +91,14 @@ ArenaBlock* ArenaState::take_free(int audience, uint64_t length) {
   std::optional<uint64_t> offset = free_runs[static_cast<size_t>(audience)].take(length);
   if (!offset) return nullptr;
   ArenaBlock* block = make_block(*offset, length);
+  block->audience = static_cast<uint8_t>(audience);
+  return block;
+}
+
+// Null if a part of it is not free.
+ArenaBlock* ArenaState::take_at(int audience, uint64_t offset, uint64_t length) {
+  if (!free_runs[static_cast<size_t>(audience)].take_exactly(offset, length)) return nullptr;
+  ArenaBlock* block = make_block(offset, length);
   block->audience = static_cast<uint8_t>(audience);
   return block;
 }
@@ -197,6 +207,8 @@ Buffer ArenaState::buffer_of(ArenaBlock* block, size_t bytes, Quota* quota) {
 Result<ArenaBlock*> ArenaState::take_by_growing(uint64_t length, const AllocateOptions& wanted) {
   int audience = static_cast<int>(wanted.audience);
   std::lock_guard growing(grow_mutex);
+  // A receive takes place in a turn, which must not become long.
+  const bool brief = wanted.for_receive && free_slots.size() > kMostExtents / 2;
   // Others may take what was added before we do; then once more, until the limit.
   while (true) {
     {
@@ -204,7 +216,7 @@ Result<ArenaBlock*> ArenaState::take_by_growing(uint64_t length, const AllocateO
       flush_caches();
       if (ArenaBlock* block = take_free(audience, length)) return block;
     }
-    Status refused = grow(length, wanted.audience, true);
+    Status refused = grow(length, wanted.audience, true, brief ? kBriefExtentBytes : UINT64_MAX);
     if (refused.ok()) continue;
     if (wanted.for_receive && wanted.audience == Audience::kSameUser &&
         options.receive_reserve_bytes > 0) {

@@ -31,11 +31,10 @@ struct Extent {
 struct GrowingExtent {
   uint64_t offset = 0;
   uint64_t carved = 0;     // at its start, for the receive reserve
-  uint64_t continued = 0;  // the free run before it, which is taken with it
+  uint64_t continued = 0;  // of the memory before it, what is taken with it
   Audience audience = Audience::kSameUser;
   PageRun run;
   ExtentId id = 0;
-  size_t populated = 0;
 };
 
 // One that is in no table any more; its memory goes back in slices.
@@ -57,8 +56,9 @@ struct ArenaState {
   Result<ArenaBlock*> take(uint64_t length, const AllocateOptions& options);
   // From what is there, counted as live; null: the arena must grow.
   ArenaBlock* take_present(uint64_t length, const AllocateOptions& options);
-  ArenaBlock* take_free(int audience, uint64_t length);  // under `mutex`
-  ArenaBlock* take_of_reserve(uint64_t length);          // under `mutex`
+  ArenaBlock* take_free(int audience, uint64_t length);                 // under `mutex`
+  ArenaBlock* take_at(int audience, uint64_t offset, uint64_t length);  // under `mutex`
+  ArenaBlock* take_of_reserve(uint64_t length);                         // under `mutex`
   void count_live();
   // False: the quota is used up.
   static bool charge(Quota* quota, uint64_t length);
@@ -77,8 +77,9 @@ struct ArenaState {
   // arena_growth.cc: extents. Under `grow_mutex`, without `mutex`.
   // Adds an extent such that a run of `bytes` is free (continuing the free run before
   // it), or, without `one_run`, such that `bytes` more are. Nothing but the reserve is
-  // added for 0 bytes. Where the limit is in the way, free extents are given back first.
-  Status grow(uint64_t bytes, Audience audience, bool one_run);
+  // added for 0 bytes. Where the limit is in the way, free extents are given back first. The extent
+  // has no more than `longest` if that will do.
+  Status grow(uint64_t bytes, Audience audience, bool one_run, uint64_t longest = UINT64_MAX);
   size_t trim(std::optional<Audience> spared = std::nullopt);
   // trim() in two parts: what is free leaves its tables; up to `bytes` of what left go back.
   size_t start_trim(std::optional<Audience> spared = std::nullopt);

@@ -119,8 +119,16 @@ class LinuxPageSource final : public PageSource {
     Status status;
     for (size_t done = 0; done < length && status.ok();) {
       Result<size_t> reached = populate(run, done, kHugePage);
-      if (reached.ok()) done = *reached;
       status = reached.status();
+      if (!status.ok()) break;
+      if (*reached > done) {
+        done = *reached;
+        continue;
+      }
+      // In one piece, so that all of it is of small pages.
+      decommit(std::exchange(run, PageRun{.base = base, .length = length}));
+      SLUICE_TRY(run, begin_small(base, length));
+      done = 0;
     }
     if (status.ok()) return run;
     decommit(run);
@@ -138,11 +146,8 @@ class LinuxPageSource final : public PageSource {
   // fault on every first touch. Through the mapping, as fallocate() does not see its advice.
   Result<size_t> populate(PageRun& run, size_t offset, size_t length) override {
     if (run.pages == PageKind::kHugetlb) {
-      if (populate_plain(run, offset, length) == 0) return offset + length;
-      // A cgroup's limit of huge pages is looked at only now.
-      decommit(std::exchange(run, PageRun{.base = run.base, .length = run.length}));
-      SLUICE_TRY(run, begin_small(run.base, run.length));
-      return size_t{0};
+      // A cgroup's limit of huge pages is looked at only now, and on which nodes they lie.
+      return populate_plain(run, offset, length) == 0 ? offset + length : offset;
     }
     int refused = 0;
     for (size_t at = offset; at < offset + length && refused == 0 && run.collapses; at += kHugePage)
@@ -154,6 +159,18 @@ class LinuxPageSource final : public PageSource {
     }
     if (refused != 0) say_refused(run, offset, refused);
     return offset + length;
+  }
+
+  Result<PageRun> go_on_small(PageRun& run, size_t offset) override {
+    SLUICE_TRY(PageRun rest, begin_small(run.base + offset, run.length - offset));
+    if (offset == 0) {
+      ::close(std::exchange(run.fd, -1));
+    } else {
+      // What is mapped of it stays; the file must not say more than that.
+      [[maybe_unused]] const int cut = ::ftruncate(run.fd, static_cast<off_t>(offset));
+    }
+    run.length = offset;
+    return rest;
   }
 
   // Not before a peer needs it: the seals would also keep us from freeing it in pieces.

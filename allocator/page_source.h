@@ -55,14 +55,22 @@ class PageSource {
   virtual Result<PageRun> begin_commit(std::byte* base, size_t length) {
     return commit(base, length);
   }
-  // Provides the pages of [offset, offset + length). Returns up to where the run has pages now: it
-  // is less than `offset` if the source begins anew with smaller pages, at most once in a run.
-  // Requires: offset and length are multiples of 2 MiB, within the run.
-  // Errors: kNoMemory; the run is then only to be given back.
+  // Provides the pages of [offset, offset + length). Returns up to where the run has pages now:
+  // `offset` if there are no more pages of its kind, after which go_on_small() has others.
+  // Requires: offset and length are multiples of 2 MiB, within the run. Thread: any, for one run at
+  // a time. Errors: kNoMemory; the run is then only to be given back.
   virtual Result<size_t> populate(PageRun& run, size_t offset, size_t length) {
     static_cast<void>(offset);
     static_cast<void>(length);
     return run.length;
+  }
+  // Ends `run` where it has pages, at `offset`, and begins another behind it, of small pages. With
+  // an offset of 0 nothing is left of `run`. Errors: kNoMemory; `run` is as it was.
+  virtual Result<PageRun> go_on_small(PageRun& run, size_t offset) {
+    static_cast<void>(run);
+    static_cast<void>(offset);
+    return Status(Code::kInternal, Scope::kOperation, "allocator/page_source",
+                  "this source has one kind of pages");
   }
   // After the last page: the run is what commit() would have returned. Errors: as populate().
   virtual Status end_commit(PageRun& run) {

@@ -5,9 +5,21 @@
 #include <mutex>
 #include <utility>
 
+#include <sluice/base/checked.h>
+
 #include "allocator/arena_state.h"
 
 namespace sluice {
+namespace {
+
+// Others' pages that an allocation waits for: a sixteenth of what is there, which keeps extents
+// few, or one of the first.
+uint64_t longest_worth_waiting_for(const ArenaState& arena) {
+  return std::max<uint64_t>(round_up(arena.extent_bytes / 16, kExtentGranule),
+                            round_up<uint64_t>(arena.options.first_extent_bytes, kExtentGranule));
+}
+
+}  // namespace
 
 PendingAllocation::PendingAllocation(ArenaState* arena, size_t bytes,
                                      const AllocateOptions& options)
@@ -32,7 +44,9 @@ PendingAllocation::~PendingAllocation() {
   give_up();
 }
 
-size_t PendingAllocation::populated_bytes() const { return growing_ ? growing_->populated : 0; }
+size_t PendingAllocation::populated_bytes() const {
+  return growing_ ? populated_.load(std::memory_order_relaxed) : 0;
+}
 size_t PendingAllocation::system_bytes() const { return growing_ ? growing_->run.length : 0; }
 
 Result<Buffer> PendingAllocation::take() { return std::move(*result_); }
@@ -69,32 +83,62 @@ bool PendingAllocation::step() {
     result_.emplace(arena_->in_forked_child_status());
     return true;
   }
-  // Whoever holds it may do so for seconds; this comes again.
-  std::unique_lock growing(arena_->grow_mutex, std::try_to_lock);
-  if (!growing) return false;
-  if (!growing_) {
-    begin();
+  const bool populated = populate();
+  if (!failed_.ok()) {
+    refuse(std::exchange(failed_, Status()));
     return true;
   }
-  PageRun& run = growing_->run;
-  if (growing_->populated < run.length) {
-    const size_t step = std::min(kStepBytes, run.length - growing_->populated);
-    Result<size_t> reached = arena_->pages.populate(run, growing_->populated, step);
-    if (!reached.ok()) {
-      refuse(reached.status());
-      return true;
-    }
-    growing_->populated = *reached;
+  if (wants_pages()) return populated;
+  // Whoever holds it may do so for seconds; this comes again.
+  std::unique_lock growing(arena_->grow_mutex, std::try_to_lock);
+  if (!growing) return populated;
+  if (growing_ == nullptr) {
+    begin();
+  } else if (is_short_) {
+    go_on_small();
+  } else {
+    end();
   }
-  if (growing_->populated == run.length) end();
   return true;
+}
+
+bool PendingAllocation::wants_pages() const {
+  return growing_ != nullptr && !is_short_ && failed_.ok() &&
+         populated_.load(std::memory_order_relaxed) < growing_->run.length;
+}
+
+// The run is in no table: that takes no lock.
+bool PendingAllocation::populate() {
+  if (!wants_pages()) return false;
+  PageRun& run = growing_->run;
+  const size_t done = populated_.load(std::memory_order_relaxed);
+  Result<size_t> reached = arena_->pages.populate(run, done, std::min(kStepBytes, run.length - done));
+  failed_ = reached.status();
+  if (!reached.ok()) return true;
+  is_short_ = *reached == done;
+  populated_.store(*reached, std::memory_order_release);
+  return true;
+}
+
+uint64_t PendingAllocation::start() const {
+  const GrowingExtent& g = *growing_;
+  return g.continued > 0 ? g.offset - g.continued : g.offset + g.carved;
+}
+
+std::span<std::byte> PendingAllocation::present() const {
+  if (!growing_) return {};
+  const uint64_t begin = start();
+  const uint64_t end = growing_->offset + populated_.load(std::memory_order_acquire);
+  const uint64_t there = end > begin ? end - begin : 0;
+  return {arena_->base + begin, std::min<size_t>(there, bytes_)};
 }
 
 // Others may have freed what is needed, or take what they free; then once more.
 void PendingAllocation::begin() {
   ArenaState& a = *arena_;
   if (ArenaBlock* block = a.take_present(length_, options_)) return deliver(block);
-  const ArenaState::Need need = a.need_for(length_, options_.audience, true, std::nullopt);
+  ArenaState::Need need = a.need_for(length_, options_.audience, true, std::nullopt);
+  need.preferred = std::min(need.preferred, longest_worth_waiting_for(a));
   uint64_t length = 0;
   std::optional<uint64_t> offset = a.place(need, &length);
   if (!offset) {
@@ -125,13 +169,54 @@ void PendingAllocation::begin() {
       .offset = *offset, .carved = need.carved, .audience = options_.audience, .run = *run});
   a.pending_bytes.fetch_add(length, std::memory_order_relaxed);
   std::lock_guard lock(a.mutex);
-  // The free run before it, which it continues, is nobody else's until then.
+  // The free run before it, which it continues, is nobody else's from now on.
   FreeRuns& free = a.free_runs[static_cast<size_t>(options_.audience)];
   const uint64_t continued = length - need.carved < length_ ? length_ + need.carved - length : 0;
-  if (continued > 0 && free.take_exactly(*offset - continued, continued))
+  if (continued == 0) return;
+  if (free.take_exactly(*offset - continued, continued)) {
     growing_->continued = continued;
+  } else {
+    // Somebody else took it meanwhile: once more, from what is there now.
+    a.leave(growing_->offset, growing_->run);
+    growing_.reset();
+  }
 }
 
+// The run has no more pages of its kind. What it has becomes an extent, of which our part is in use
+// from now on; the rest comes from another run.
+void PendingAllocation::go_on_small() {
+  ArenaState& a = *arena_;
+  GrowingExtent& g = *growing_;
+  const size_t done = populated_.load(std::memory_order_relaxed);
+  const size_t kept = done > g.carved ? done : 0;
+  Result<PageRun> rest = a.pages.go_on_small(g.run, kept);
+  if (!rest.ok()) return refuse(rest.status());
+  is_short_ = false;
+  if (kept == 0) {
+    g.run = *rest;
+    populated_.store(0, std::memory_order_relaxed);
+    return;
+  }
+  Status status = a.pages.end_commit(g.run);
+  if (status.ok()) status = a.register_extent(g);
+  if (!status.ok()) {
+    std::unique_lock lock(a.mutex);
+    a.leave(g.offset + kept, *rest);
+    lock.unlock();
+    return refuse(std::move(status));
+  }
+  a.pending_bytes.fetch_sub(kept, std::memory_order_relaxed);
+  const uint64_t begin = start(), end = g.offset + kept;
+  std::lock_guard lock(a.mutex);
+  FreeRuns& free = a.free_runs[static_cast<size_t>(g.audience)];
+  if (g.continued > 0) free.add(begin, g.continued);
+  a.enter_extent(g);
+  free.take_exactly(begin, end - begin);
+  g = {.offset = end, .continued = end - begin, .audience = g.audience, .run = *rest};
+  populated_.store(0, std::memory_order_relaxed);
+}
+
+// All pages are there.
 void PendingAllocation::end() {
   ArenaState& a = *arena_;
   Status status = a.pages.end_commit(growing_->run);
@@ -141,16 +226,12 @@ void PendingAllocation::end() {
   ArenaBlock* block;
   {
     std::lock_guard lock(a.mutex);
-    if (growing_->continued > 0) {
-      a.free_runs[static_cast<size_t>(growing_->audience)].add(
-          growing_->offset - growing_->continued, growing_->continued);
-    }
+    const uint64_t begin = start();
+    if (growing_->continued > 0)
+      a.free_runs[static_cast<size_t>(growing_->audience)].add(begin, growing_->continued);
     a.enter_extent(*growing_);
-    block = a.take_free(static_cast<int>(options_.audience), length_);
+    block = a.take_at(static_cast<int>(options_.audience), begin, length_);
   }
-  growing_.reset();
-  // Null: the free run before it went to somebody else just when this began.
-  if (block == nullptr) return;
   a.count_live();
   deliver(block);
 }

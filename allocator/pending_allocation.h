@@ -3,9 +3,12 @@
 #ifndef SLUICE_ALLOCATOR_PENDING_ALLOCATION_H_
 #define SLUICE_ALLOCATOR_PENDING_ALLOCATION_H_
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include <sluice/allocator/arena.h>
 #include <sluice/allocator/buffer.h>
@@ -36,12 +39,22 @@ class PendingAllocation {
   // Requires: ready(); once. Errors: as Arena::allocate().
   Result<Buffer> take();
 
+  // The part of step() that takes long, if there is some of it to do: pages, by one slice. Another
+  // thread may take it while the first calls nothing but present() and populated_bytes().
+  bool wants_pages() const;
+  bool populate();  // false: there were none
+
   // Bytes of pages that are there, of those it takes from the system; 0 of 0 if it takes none.
   size_t populated_bytes() const;
   size_t system_bytes() const;
+  // Before it is ready: the first bytes of the memory that will be handed out, as far as they have
+  // pages. Nobody else has them; they keep what is written to them. Empty: none yet.
+  std::span<std::byte> present() const;
 
  private:
+  uint64_t start() const;
   void begin();
+  void go_on_small();
   void end();
   void give_up();
   void refuse(Status why);
@@ -53,6 +66,9 @@ class PendingAllocation {
   AllocateOptions options_;
   bool charged_ = false;
   std::unique_ptr<GrowingExtent> growing_;
+  std::atomic<size_t> populated_{0};  // bytes of growing_ that have pages
+  bool is_short_ = false;             // there are no more pages of its kind
+  Status failed_;                     // of populate()
   std::optional<Result<Buffer>> result_;
 };
 

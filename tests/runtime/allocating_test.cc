@@ -5,56 +5,23 @@
 
 #include <catch2/catch.hpp>
 
-#include <memory>
 #include <string>
 #include <utility>
 
-#include <sluice/api/connecting.h>
-#include <sluice/runtime/context_core.h>
+#include <sluice/api/context.h>
 #include <sluice/runtime/population.h>
-#include <sluice/select/open.h>
 
-#include "tests/runtime/unbacked_page_source.h"
+#include "tests/runtime/large_context.h"
 
 namespace sluice {
 namespace {
 
-using test::UnbackedPageSource;
-
-constexpr size_t kGB = 1'000'000'000;
-constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kTiB = size_t{1} << 40;
-
-Instant soon() { return after(now(), std::chrono::seconds(60)); }
-
-// A context whose arena may have 1 TiB.
-struct Large {
-  Large() {
-    auto made = Arena::create({.limit_bytes = kTiB}, pages);
-    REQUIRE(made.ok());
-    arena = std::move(made).value();
-    auto opened = open_context({.arena = arena, .arena_options = {}, .waiting = Waiting::kSleep});
-    REQUIRE(opened.ok());
-    context = std::move(opened).value();
-    REQUIRE(arena->prefault(kMiB).ok());  // for messages
-  }
-  // One turn; true if it did no more than a turn may.
-  bool turn_is_bounded() {
-    const uint64_t slices = pages.slices, freed = pages.free_slices;
-    context->progress();
-    return pages.slices - slices + (pages.free_slices - freed) <= Population::kMostSlices;
-  }
-  // Turns until all is given back.
-  bool frees_all_in_bounded_turns() {
-    bool bounded = true;
-    while (arena->freeing_bytes() > 0) bounded = turn_is_bounded() && bounded;
-    return bounded;
-  }
-
-  UnbackedPageSource pages;
-  std::shared_ptr<Arena> arena;
-  std::unique_ptr<Context> context;
-};
+using test::kGB;
+using test::kMiB;
+using test::kTiB;
+using test::Large;
+using test::Peer;
+using test::soon;
 
 TEST_CASE("each turn of a context that allocates 100 GB or 1 TiB is a few slices") {
   for (size_t bytes : {100 * kGB, kTiB - 128 * kMiB}) {
@@ -83,60 +50,6 @@ TEST_CASE("each turn of a context that allocates 100 GB or 1 TiB is a few slices
     CHECK(large.pages.mapped.empty());
   }
 }
-
-// Who is connected to it, in the same thread.
-struct Peer {
-  Peer(Large& server, const std::string& address) : large(server) {
-    auto opened = open_context({.waiting = Waiting::kSleep});
-    REQUIRE(opened.ok());
-    context = std::move(opened).value();
-    auto listening = large.context->listen(address);
-    REQUIRE(listening.ok());
-    Connecting connecting = start_connect(*context, listening->address());
-    while (!connecting.ready() || !far) {
-      turn();
-      Result<Endpoint> accepted = listening->try_accept();
-      if (accepted.ok()) far = std::move(accepted).value();
-    }
-    Result<Endpoint> connected = connecting.take();
-    REQUIRE(connected.ok());
-    near = std::move(connected).value();
-  }
-  void turn() {
-    ++turns;
-    context->prepare_to_sleep();  // so that it looks at its sockets
-    context->progress();
-    if (!large.turn_is_bounded()) bounded = false;
-  }
-  // A message there and one back; false if `over` was true before.
-  template <typename Over>
-  bool round_trip(Over&& over) {
-    Count count;
-    auto there = context->allocate({8}, uint8), into = large.context->allocate({8}, uint8);
-    auto back = large.context->allocate({8}, uint8), answer = context->allocate({8}, uint8);
-    REQUIRE((there.ok() && into.ok() && back.ok() && answer.ok()));
-    REQUIRE(far.receive(TagMatch{1}, std::move(*into), {.sink = &count}).ok());
-    REQUIRE(near.receive(TagMatch{2}, std::move(*answer), {.sink = &count}).ok());
-    REQUIRE(near.send(1, std::move(*there).freeze()).ok());
-    while (count.done < 1 && !over()) turn();
-    if (count.done < 1) return false;
-    REQUIRE(far.send(2, std::move(*back).freeze()).ok());
-    while (count.done < 2 && !over()) turn();
-    return count.done == 2;
-  }
-
-  struct Count final : CompletionSink {
-    void on_completion(Completion&& completion) noexcept override {
-      done += completion.status.ok() ? 1 : 0;
-    }
-    int done = 0;
-  };
-  Large& large;
-  std::unique_ptr<Context> context;
-  Endpoint near, far;
-  bool bounded = true;
-  int turns = 0;
-};
 
 TEST_CASE("a peer is answered many times while 100 GB are populated and while they are freed") {
   for (const std::string address : {"tcp://127.0.0.1:0", "loopback:allocating"}) {
@@ -223,13 +136,49 @@ TEST_CASE("memory that runs out in the middle is a status, and all is given back
   check_nothing_left(large, used);
 }
 
-TEST_CASE("huge pages that run out in the middle mean that all is populated anew") {
-  Large large;
-  large.pages.starts_anew_at = 1000;
-  Allocating allocating = start_allocate(*large.context, 100 * kGB);
-  REQUIRE(large.context->wait_until([&] { return allocating.ready(); }, soon()).ok());
-  CHECK(allocating.take().ok());
-  CHECK(large.pages.populated_bytes >= 99 * kGB + 1000 * PendingAllocation::kStepBytes);
+TEST_CASE("huge pages that run out mean small ones from there on, and one piece of memory") {
+  // At once, within the receive reserve, and in the middle.
+  for (uint64_t slice : {1, 2, 1000}) {
+    INFO(slice);
+    Large large(slice < 10 ? 0 : kMiB);
+    const size_t before = large.arena->statistics().extent_bytes;
+    large.pages.short_at = slice;
+    Allocating allocating = start_allocate(*large.context, 100 * kGB);
+    REQUIRE(large.context->wait_until([&] { return allocating.ready(); }, soon()).ok());
+    Result<Buffer> buffer = allocating.take();
+    REQUIRE(buffer.ok());
+    CHECK(large.pages.mapped.size() == (slice < 10 ? 1 : 3));
+    auto place = large.arena->locate(buffer->data(), buffer->size_bytes());
+    REQUIRE(place.has_value());
+    buffer->bytes().front() = buffer->bytes().back() = std::byte{1};
+    // All of it goes back.
+    *buffer = Buffer();
+    CHECK(start_trim(*large.context) >= 100 * kGB);
+    CHECK(large.frees_all_in_bounded_turns());
+    CHECK(large.arena->statistics().extent_bytes <= before);
+    CHECK(large.pages.mapped.empty());
+  }
+}
+
+TEST_CASE("an allocation whose huge pages ran out can give up, or fail") {
+  for (uint64_t fails_at : {0, 1000, 2000}) {
+    INFO(fails_at);
+    Large large;
+    const size_t used = large.arena->statistics().used_bytes;
+    large.pages.short_at = 1000;
+    large.pages.fails_at = fails_at;
+    {
+      Allocating allocating = start_allocate(*large.context, 100 * kGB);
+      for (int turn = 0; turn < 1000 && !allocating.ready(); ++turn) large.context->progress();
+      if (fails_at > 0) {
+        REQUIRE(allocating.ready());
+        CHECK(allocating.take().code() == Code::kNoMemory);
+      }
+    }
+    large.pages.fails_at = 0;
+    CHECK(start_trim(*large.context) > 0);
+    check_nothing_left(large, used);
+  }
 }
 
 TEST_CASE("what cannot be had is refused as by allocate()") {

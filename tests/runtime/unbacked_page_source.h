@@ -6,9 +6,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <string>
+#include <thread>
 
 #include <sluice/allocator/page_source.h>
 
@@ -32,6 +35,7 @@ class UnbackedPageSource final : public PageSource {
   }
   Result<PageRun> commit(std::byte* base, size_t length) override {
     ++commits;
+    if (during_commit) during_commit();
     return begin_commit(base, length);
   }
   void decommit(const PageRun& run) noexcept override {
@@ -46,24 +50,44 @@ class UnbackedPageSource final : public PageSource {
   }
   Result<size_t> populate(PageRun& run, size_t offset, size_t length) override {
     ++slices;
-    largest_slice = std::max(largest_slice, length);
+    if (std::this_thread::get_id() != helped) ++slices_elsewhere;
+    while (slices == hold_at) std::this_thread::yield();
+    largest_slice = std::max(largest_slice.load(), length);
     populated_bytes += length;
     if (slices == fails_at) return refusal("told to fail");
-    if (slices == starts_anew_at) return 0;
+    if (slices == short_at) return offset;
     if (offset + length > run.length) std::abort();
     return offset + length;
+  }
+  Result<PageRun> go_on_small(PageRun& run, size_t offset) override {
+    const PageRun rest{.base = run.base + offset, .length = run.length - offset};
+    if (slices == fails_at) return refusal("told to fail");
+    ::madvise(rest.base, rest.length, MADV_DONTNEED);  // other pages, and zeroed
+    mapped.erase(run.base);
+    if (offset > 0) mapped[run.base] = offset;
+    mapped[rest.base] = rest.length;
+    run.length = offset;
+    return rest;
   }
   Status end_commit(PageRun&) override { return Status(); }
   void begin_decommit(const PageRun& run, size_t offset, size_t length) noexcept override {
     ++free_slices;
+    if (std::this_thread::get_id() != helped) ++slices_elsewhere;
     largest_free_slice = std::max(largest_free_slice, length);
     if (offset + length > run.length) std::abort();
   }
 
   std::map<std::byte*, size_t> mapped;
-  size_t reserved_bytes = 0, largest_slice = 0, largest_free_slice = 0, populated_bytes = 0;
-  uint64_t commits = 0, decommits = 0, slices = 0, free_slices = 0;
-  uint64_t fails_at = 0, starts_anew_at = 0;  // of `slices`; 0: never
+  size_t reserved_bytes = 0, largest_free_slice = 0;
+  std::atomic<size_t> largest_slice{0}, populated_bytes{0};
+  // What other threads than this one did.
+  const std::thread::id helped = std::this_thread::get_id();
+  std::atomic<uint64_t> slices_elsewhere{0};
+  // populate() does not return from this one of `slices` before it is changed; 0: none.
+  std::atomic<uint64_t> hold_at{0};
+  std::function<void()> during_commit;
+  std::atomic<uint64_t> commits{0}, decommits{0}, slices{0}, free_slices{0};
+  uint64_t fails_at = 0, short_at = 0;  // of `slices`; 0: never
 
  private:
   static Status refusal(const char* why) {

@@ -317,6 +317,7 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(
   auto endpoint = connections_.open(std::move(link), context_.link_decorator(),
                                     proto::SessionParts{
                                         .arena = context_.shared_arena(),
+                                        .population = &context_.population(),
                                         .mailbox = context_.mailbox(),
                                         .ours = met.ours,
                                         .peer = met.peer,

@@ -174,6 +174,7 @@ std::shared_ptr<proto::Session> LoopbackProvider::make_endpoint(
       sessions_.open(std::move(link), context_.link_decorator(),
                      proto::SessionParts{
                          .arena = context_.shared_arena(),
+                         .population = &context_.population(),
                          .mailbox = context_.mailbox(),
                          .ours = proto::hello_for(context_, options),
                          .peer = peer,

@@ -10,6 +10,7 @@
 #include <sluice/api/endpoint.h>
 #include <sluice/proto/session_options.h>
 #include <sluice/runtime/peer_account.h>
+#include <sluice/runtime/population.h>
 #include <sluice/spi/link.h>
 
 namespace sluice::proto {
@@ -48,6 +49,8 @@ struct Connection {
   ConnectionEnd& end;
   const LinkTraits traits;
   const std::shared_ptr<Arena> arena;
+  // Makes large memory in turns; null: it is made in one piece.
+  Population* const population;
   // Who is charged for what the peer makes us keep.
   const std::shared_ptr<PeerAccount> account;
   SessionOptions options;

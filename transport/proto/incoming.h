@@ -5,16 +5,22 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
 
+#include <sluice/allocator/buffer.h>
+#include <sluice/allocator/pending_allocation.h>
 #include <sluice/proto/connection.h>
 #include <sluice/proto/control_queue.h>
 #include <sluice/proto/operations.h>
+#include <sluice/proto/room.h>
 #include <sluice/proto/transfer.h>
+#include <sluice/runtime/population.h>
+#include <sluice/spi/link.h>
 
 namespace sluice::proto {
 
 // Thread: the context's. Blocks: never.
-class Incoming {
+class Incoming final : private PopulationWaiter {
  public:
   Incoming(Connection& connection, Operations& operations, ControlQueue& control,
            Transfer& transfer)
@@ -28,8 +34,18 @@ class Incoming {
   // What a non-tagged offer carries, or names: read_inline() and finish(), or fetch().
   Status accept(Operation* op, const wire::Offer& offer, PayloadReader& payload);
   // A fresh tensor for a fetch that brought no destination. While bytes arrive it is a Buffer;
-  // the tensor already shares its memory. Errors: kNoMemory, also of the peer's account.
-  Status make_destination(Operation* op, const TensorDescriptor& layout);
+  // the tensor already shares its memory. Where the arena must grow, op->room is there instead, and
+  // becomes the destination in a later turn. Errors: kNoMemory, also of the peer's account.
+  Status make_destination(Operation* op, const wire::Offer& offer);
+  // Gets the bytes of an offer without them once op->room is ready; those that follow the offer
+  // have their place earlier, by find_place().
+  void await_room(Operation* op, const wire::Offer& offer);
+  // Where bytes from `offset` of op->room belong, as many as have pages. Makes more pages for that,
+  // few in one call. None with `wait`: not yet; else the operation has ended.
+  Placement find_place(Operation* op, uint64_t offset, uint64_t length);
+  // Rooms that are ready.
+  bool has_work() const { return rooms_ready_; }
+  size_t progress();
   // All bytes are in place: tells the peer, and completes.
   void finish(Operation* op);
   // Completes as soon as no device can reach the operation's memory.
@@ -39,10 +55,17 @@ class Incoming {
   }
 
  private:
+  void allocation_ready() noexcept override;
+  void give(Operation* op, Buffer buffer, const TensorDescriptor& layout);
+  // False: the operation has ended. Requires: the room is ready.
+  bool settle(Operation* op);
+
   Connection& connection_;
   Operations& operations_;
   ControlQueue& control_;
   Transfer& transfer_;
+  OperationList waiting_;  // with a room
+  bool rooms_ready_ = false;
 };
 
 }  // namespace sluice::proto

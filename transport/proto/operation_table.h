@@ -11,6 +11,7 @@
 #include <sluice/api/completion.h>
 #include <sluice/base/id_index.h>
 #include <sluice/base/inline_vector.h>
+#include <sluice/proto/room.h>
 #include <sluice/spi/link.h>
 
 namespace sluice::proto {
@@ -51,6 +52,7 @@ struct Operation {
   uint32_t grant_epoch = 0;
   InlineVector<Tensor, 1> tensors;  // sources
   Completion completion;            // its buffers are the destinations
+  std::unique_ptr<Room> room;       // until the destination is there
   IndexLink<Operation> index;       // by peer_id, while the peer may cancel it
   // Place in one list of the session.
   Operation* next = nullptr;

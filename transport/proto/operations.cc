@@ -61,6 +61,7 @@ void Operations::detach(Operation* op) {
   unlink(op);
   cancellable_.remove(op);
   if (op->engaged) keeper_->forget(op);
+  op->room.reset();
   if (op->incoming > 0)
     connection_.account->refund(PeerResource::kIncomingBytes, std::exchange(op->incoming, 0));
 }

@@ -158,10 +158,14 @@ Status Requests::on_answer(wire::Offer& offer, PayloadReader& payload) {
   if (!has_destination) {
     SLUICE_TRY(bool viewed, transfer_.deliver_view(op, offer));
     if (viewed) return Status();
-    Status room = incoming_.make_destination(op, offer.layout);
+    Status room = incoming_.make_destination(op, offer);
     if (!room.ok()) {
       control_.send_done(offer.id, room.code(), 0);
       incoming_.conclude(op, room);
+      return Status();
+    }
+    if (op->room) {
+      incoming_.await_room(op, offer);
       return Status();
     }
   }

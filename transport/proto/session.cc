@@ -60,6 +60,7 @@ Session::Session(SessionParts parts)
                   .end = *this,
                   .traits = base_of(owned_link_).traits(),
                   .arena = std::move(parts.arena),
+                  .population = parts.population,
                   .account = parts.account ? std::move(parts.account) : unlimited_peer_account(),
                   .options = with_own_interval(parts.options, parts.random),
                   .peer_features = parts.peer.features},
@@ -106,6 +107,7 @@ void Session::detach() {
 size_t Session::progress(Instant) {
   RunningCall call(connection_);
   size_t work = operations_.deliver_ready();
+  if (incoming_.has_work() && !connection_.over()) work += incoming_.progress();
   if (liveness_.take_news()) ++work;
   if (!connection_.over()) {
     if (!control_.blocked() && control_.send_kept() && sends_.waiting() && !control_.offers_held())
@@ -126,7 +128,7 @@ size_t Session::progress(Instant) {
 bool Session::has_work() const {
   if (operations_.any_ready() || ready_to_finish()) return true;
   if (connection_.over()) return false;
-  if (control_.due()) return true;
+  if (control_.due() || incoming_.has_work()) return true;
   if (transfer_->moving() && transfer_->has_work()) return true;
   if (control_.blocked()) return false;
   bool may_start = connection_.state == EndpointState::kConnected && sends_.may_start();

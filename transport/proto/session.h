@@ -33,6 +33,7 @@
 #include <sluice/runtime/identity.h>
 #include <sluice/runtime/mailbox.h>
 #include <sluice/runtime/peer_account.h>
+#include <sluice/runtime/population.h>
 #include <sluice/spi/endpoint_core.h>
 #include <sluice/spi/link.h>
 
@@ -42,6 +43,7 @@ namespace sluice::proto {
 struct SessionParts {
   AnyLink link;
   std::shared_ptr<Arena> arena;
+  Population* population = nullptr;  // of the arena's context; outlives the session's last call
   std::shared_ptr<Mailbox> mailbox;
   SessionHost* host = nullptr;  // outlives the session's last call
   wire::Hello ours;             // as sent

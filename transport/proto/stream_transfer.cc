@@ -169,6 +169,7 @@ Placement StreamTransfer::place(uint64_t id, uint64_t offset, uint64_t length) {
   if (op == nullptr || op->state != OperationState::kPlacing ||
       !range_fits(offset, length, op->total))
     return placement;
+  if (op->room) return incoming_.find_place(op, offset, length);
   take_pieces(op->completion.buffers, offset, length, placement.runs, placement.count);
   return placement;
 }
@@ -184,7 +185,8 @@ Status StreamTransfer::placed(uint64_t id, uint64_t offset, uint64_t length, Ins
   op->moved += length;
   count_copies(op, counters_, length, traits_.bulk_in);
   counters_.bytes_received += length;
-  if (op->moved == op->total) incoming_.finish(op);
+  // With a room it is when that is ready.
+  if (op->moved == op->total && !op->room) incoming_.finish(op);
   return Status();
 }
 

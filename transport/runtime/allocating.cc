@@ -10,22 +10,6 @@
 namespace sluice {
 namespace {
 
-// In the context's turns as long as it lives.
-class InTurns {
- public:
-  InTurns(Population& population, PendingAllocation& pending)
-      : population_(population), pending_(pending) {
-    population_.add(&pending_);
-  }
-  ~InTurns() { population_.remove(&pending_); }
-  InTurns(const InTurns&) = delete;
-  InTurns& operator=(const InTurns&) = delete;
-
- private:
-  Population& population_;
-  PendingAllocation& pending_;
-};
-
 Task<Result<Buffer>> allocate_soon(Context& context, size_t bytes, AllocateOptions options) {
   ContextCore& core = ContextCore::of(context);
   SLUICE_CO_RETURN_IF_ERROR(core.check_usable());

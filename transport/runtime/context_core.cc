@@ -66,8 +66,6 @@ ContextCore::~ContextCore() {
     return;
   }
   awaits_->end_all();
-  // At once, as nobody takes turns any more; what was closed before did so until its deadline.
-  if (population_.busy()) arena_->free_some(SIZE_MAX);
   close_listeners();
   for (auto& provider : providers_) provider->shut_down();
   if (mailbox_) {
@@ -75,6 +73,8 @@ ContextCore::~ContextCore() {
     mailbox_->close();
   }
   providers_.clear();
+  // At once, as nobody takes turns any more; what was closed before did so until its deadline.
+  if (population_.busy()) arena_->free_some(SIZE_MAX);
   if (epoll_fd_ >= 0) ::close(epoll_fd_);
 }
 

@@ -5,8 +5,13 @@ namespace sluice {
 bool Population::slice() {
   // What leaves first: an allocation may wait for its room.
   if (arena_->freeing_bytes() > 0 && arena_->free_some(kFreeBytes) > 0) return true;
-  while (!pending_.empty() && pending_.front()->ready()) pending_.erase(pending_.begin());
-  return !pending_.empty() && pending_.front()->step();
+  while (!pending_.empty() && pending_.front().allocation->ready())
+    pending_.erase(pending_.begin());
+  if (pending_.empty()) return false;
+  const Pending first = pending_.front();
+  const bool did = first.allocation->step();
+  if (first.allocation->ready() && first.waiter != nullptr) first.waiter->allocation_ready();
+  return did;
 }
 
 size_t Population::progress(bool others_busy) {

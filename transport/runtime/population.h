@@ -4,7 +4,6 @@
 #define SLUICE_RUNTIME_POPULATION_H_
 
 #include <cstddef>
-#include <memory>
 #include <vector>
 
 #include <sluice/allocator/arena.h>
@@ -12,6 +11,16 @@
 #include <sluice/base/clock.h>
 
 namespace sluice {
+
+// Whoever waits for an allocation.
+class PopulationWaiter {
+ public:
+  // A turn has made one of its allocations ready. Called from progress; it may post nothing.
+  virtual void allocation_ready() noexcept = 0;
+
+ protected:
+  ~PopulationWaiter() = default;
+};
 
 // Thread: the context's. Blocks: for about kTurn in a turn.
 class Population final {
@@ -34,14 +43,14 @@ class Population final {
   Population& operator=(const Population&) = delete;
 
   // Takes steps of `pending` in turns, the first that was added first, until it is ready or
-  // removed.
-  void add(PendingAllocation* pending) {
-    pending_.push_back(pending);
+  // removed. `waiter` may be null.
+  void add(PendingAllocation* pending, PopulationWaiter* waiter) {
+    pending_.push_back({pending, waiter});
     busy_ = true;
   }
   // What it leaves goes back in the next turns.
   void remove(PendingAllocation* pending) {
-    std::erase(pending_, pending);
+    std::erase_if(pending_, [&](const Pending& p) { return p.allocation == pending; });
     busy_ = true;
   }
   // There may be something to free.
@@ -55,13 +64,33 @@ class Population final {
   Instant next_timeout() const;
 
  private:
+  struct Pending {
+    PendingAllocation* allocation;
+    PopulationWaiter* waiter;
+  };
   bool slice();
 
   Arena* arena_;
-  std::vector<PendingAllocation*> pending_;
+  std::vector<Pending> pending_;
   Instant last_{};
   bool busy_ = false;
   bool in_vain_ = false;  // another thread grew the arena
+};
+
+// An allocation in the turns of a population, as long as this lives. Ends before the allocation.
+class InTurns {
+ public:
+  InTurns(Population& population, PendingAllocation& pending, PopulationWaiter* waiter = nullptr)
+      : population_(population), pending_(pending) {
+    population_.add(&pending_, waiter);
+  }
+  ~InTurns() { population_.remove(&pending_); }
+  InTurns(const InTurns&) = delete;
+  InTurns& operator=(const InTurns&) = delete;
+
+ private:
+  Population& population_;
+  PendingAllocation& pending_;
 };
 
 }  // namespace sluice

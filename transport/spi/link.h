@@ -118,7 +118,8 @@ struct ImportedRun {
 inline constexpr size_t kMaxPlaces = 8;
 struct Placement {
   std::array<MutableBytes, kMaxPlaces> runs;
-  size_t count = 0;  // 0: nobody wants these bytes; read and drop them
+  size_t count = 0;   // 0: nobody wants these bytes; read and drop them
+  bool wait = false;  // but with this leave them where they are, and ask again in a later turn
 };
 
 // Implemented by the session; called by the link on the context's thread, from

@@ -164,6 +164,7 @@ ssize_t TcpLink::receive_staged(Instant now) {
 void TcpLink::parse(Instant now) {
   needed_ = 0;
   unparsed_ = false;
+  if (data_left_ > 0 && !place_staged(now)) return;
   while (usable() && block_->size() > 0 && data_left_ == 0) {
     if (!turn_->spend()) {
       unparsed_ = true;
@@ -241,6 +242,10 @@ bool TcpLink::place_staged(Instant now) {
     uint64_t length = std::min<uint64_t>(data_left_, block.size());
     Placement placement = transfer_->place(data_id_, data_offset_, length);
     if (!usable()) return false;
+    if (placement.wait) {
+      unparsed_ = true;
+      return false;
+    }
     uint64_t placed = 0;
     for (size_t i = 0; i < placement.count && placed < length; ++i) {
       size_t part = std::min<size_t>(placement.runs[i].size(), length - placed);
@@ -274,7 +279,7 @@ bool TcpLink::data_arrived(uint64_t length, Instant now) {
 // Requires: no byte is staged.
 ssize_t TcpLink::receive_data(Instant now) {
   Placement placement = transfer_->place(data_id_, data_offset_, data_left_);
-  if (!usable()) return -1;
+  if (!usable() || placement.wait) return -1;
   std::array<iovec, kMaxPlaces + 1> pieces;
   size_t count = 0;
   uint64_t room = 0;

@@ -78,6 +78,7 @@ Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(
   auto session = sessions_.open(std::move(link), context_.link_decorator(),
                                 proto::SessionParts{
                                     .arena = context_.shared_arena(),
+                                    .population = &context_.population(),
                                     .mailbox = context_.mailbox(),
                                     .ours = greeting.ours,
                                     .peer = greeting.peer,
