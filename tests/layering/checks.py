@@ -55,7 +55,7 @@ DOORS = [
         "benchmarks/grpc_bridge.cc",  # processor time of both ends
     ] + _TESTS + _YARDSTICKS),
     ("threads", r"\bstd::(j?thread|async)\b|\bpthread_create\b", [
-        "transport/select/progress_thread.*", "plugins/grpc/*",
+        "transport/select/progress_thread.*", "transport/runtime/helper_thread.*", "plugins/grpc/*",
         "examples/*",           # the thread is the user's
         "tools/perf/run/roles.cc",  # loopback runs both ends in one process
         "tools/doctor/path_checks.cc",  # both ends of a path's trial, in contexts of their own

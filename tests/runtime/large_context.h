@@ -29,12 +29,12 @@ inline constexpr uint64_t kMostForBytes = 4;
 
 // A context whose arena may have 1 TiB.
 struct Large {
-  explicit Large(size_t prefaulted = kMiB) {
+  explicit Large(size_t prefaulted = kMiB, bool helper = false) {
     auto made = Arena::create({.limit_bytes = kTiB}, pages);
     REQUIRE(made.ok());
     arena = std::move(made).value();
     auto opened = open_context(
-        {.arena = arena, .arena_options = {}, .waiting = Waiting::kSleep});
+        {.arena = arena, .arena_options = {}, .waiting = Waiting::kSleep, .helper_thread = helper});
     REQUIRE(opened.ok());
     context = std::move(opened).value();
     if (prefaulted > 0) REQUIRE(arena->prefault(prefaulted).ok());  // for messages

@@ -135,6 +135,9 @@ struct ContextOptions {
   // Thresholds; unset: those of this machine, as `sluice tune` measured them and SLUICE_TUNING
   // says, or the usual ones.
   std::optional<Tuning> tuning = std::nullopt;
+  // The context has a thread beside its own, which provides and frees the pages of large memory and
+  // copies a part of large tensors. So does $SLUICE_HELPER_THREAD.
+  bool helper_thread = false;
   // What one peer, and all together, can make this context keep.
   PeerLimits peer_limits = {};
 };

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <utility>
 
-#include <sluice/base/copy.h>
 #include <sluice/base/counters.h>
 #include <sluice/exchange/exchange.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/runtime/shared_copy.h>
 #include <sluice/spi/endpoint_core.h>
 #include <sluice/wire/messages.h>
 
@@ -298,9 +298,9 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
     bool fits = from.is_compact() && from.same_layout(record->destination.descriptor());
     if (fits) {
       size_t bytes = record->tensor.size_bytes();
-      copy_bytes(
-          record->destination.data(), record->tensor.data(), bytes,
-          ContextCore::of(context_).streaming().past_caches(record->destination.data(), bytes));
+      ContextCore& core = ContextCore::of(context_);
+      copy_shared(core.helper(), record->destination.data(), record->tensor.data(), bytes,
+                  core.streaming().past_caches(record->destination.data(), bytes));
       record->receipt.copied_bytes += bytes;
     } else {
       record->status = failure(Code::kInvalidArgument,

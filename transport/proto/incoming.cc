@@ -141,7 +141,7 @@ Placement Incoming::find_place(Operation* op, uint64_t offset, uint64_t length) 
   Placement placement;
   PendingAllocation& memory = *op->room->memory;
   for (size_t steps = 0; !memory.ready() && memory.present().size() <= offset; ++steps) {
-    if (steps == kMostSteps || !memory.step()) {
+    if (steps == kMostSteps || !connection_.population->step(memory)) {
       placement.wait = true;
       return placement;
     }

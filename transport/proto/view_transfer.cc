@@ -6,10 +6,10 @@
 #include <cstring>
 #include <utility>
 
-#include <sluice/base/copy.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/proto/incoming.h>
+#include <sluice/runtime/shared_copy.h>
 
 #include "transport/proto/errors.h"
 
@@ -22,8 +22,10 @@ Counter foreign_bytes_copied("session.foreign_bytes_copied");
 // Bytes copied out of a peer's memory per round: bounds how long other connections wait
 // (about half a millisecond). Larger pieces are copied no faster (measured from 256 KiB up).
 constexpr uint64_t kPullBytesPerRound = 2u << 20;
-// What a piece of kPullBytesPerRound takes a peer at most, unless it loses the processor.
-constexpr Duration kUsualCopy = std::chrono::milliseconds(1);
+// By two threads: each wake of the second one takes some 50 us of it.
+constexpr uint64_t kSharedBytesPerRound = 8u << 20;
+// What the piece of a round takes a peer at most, unless it loses the processor.
+constexpr Duration kUsualCopy = std::chrono::milliseconds(2);
 // How long revoke() waits for a peer in the middle of such a piece: time enough to lose the
 // processor and get it back. A peer that took so long lately has kUsualCopy.
 constexpr Duration kLongestCopy = std::chrono::milliseconds(100);
@@ -127,8 +129,12 @@ Status ViewTransfer::fetch(Operation* op, std::span<const wire::Segment> segment
   return Status();
 }
 
+HelperThread* ViewTransfer::helper() const {
+  return connection_.population != nullptr ? connection_.population->helper() : nullptr;
+}
+
 size_t ViewTransfer::progress() {
-  uint64_t budget = kPullBytesPerRound;
+  uint64_t budget = helper() != nullptr ? kSharedBytesPerRound : kPullBytesPerRound;
   size_t work = 0;
   while (!pulling_.empty() && budget > 0) {
     if (!link_.begin_copy(withdrawals_seen_)) {
@@ -164,8 +170,8 @@ void ViewTransfer::copy_piece(Operation* op, const Pull& pull, uint64_t& budget)
     while (into_skip < size && op->moved < op->total && budget > 0) {
       uint64_t step = std::min(
           {pull.lengths[run] - from_skip, size - into_skip, op->total - op->moved, budget});
-      copy_bytes(buffer.data() + into_skip, pull.runs[run].data + from_skip, step,
-                 pull.past_caches);
+      copy_shared(helper(), buffer.data() + into_skip, pull.runs[run].data + from_skip, step,
+                  pull.past_caches);
       into_skip += step;
       from_skip += step;
       op->moved += step;

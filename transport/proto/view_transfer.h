@@ -4,6 +4,7 @@
 #define SLUICE_PROTO_VIEW_TRANSFER_H_
 
 #include <sluice/proto/transfer.h>
+#include <sluice/runtime/helper_thread.h>
 
 namespace sluice::proto {
 
@@ -41,6 +42,7 @@ class ViewTransfer final : public Transfer, private ViewClient {
 
  private:
   bool copies_pending() const override { return has_work(); }
+  HelperThread* helper() const;
   // What an operation that copies from the peer's memory has beside the rest.
   struct Pull {
     InlineVector<ImportedRun, 1> runs;

@@ -11,6 +11,7 @@
 
 #include <sluice/api/connecting.h>
 #include <sluice/base/log.h>
+#include <sluice/base/settings.h>
 #include <sluice/runtime/awaits.h>
 #include <sluice/runtime/connecting.h>
 
@@ -50,7 +51,8 @@ ContextCore::ContextCore(const ContextOptions& options, std::shared_ptr<Arena> a
       streaming_(tuning_.stream_copy_bytes >= kNeverBytes ? StreamingRule::kNever
                                                           : tuning_.stream_copy_bytes),
       longest_spin_(tuning_.spin_ns),
-      waiting_(options.waiting) {
+      waiting_(options.waiting),
+      wants_helper_(options.helper_thread || setting_is("SLUICE_HELPER_THREAD", "1")) {
   // The machine's processors, not this thread's: polling pays most for a thread that is kept on a
   // processor of its own.
   many_cpus_ = ::sysconf(_SC_NPROCESSORS_ONLN) > 1;
@@ -62,6 +64,7 @@ ContextCore::~ContextCore() {
     for (auto& listener : listeners_) (void)listener->core.release();
     for (auto& provider : providers_) (void)provider.release();
     (void)awaits_.release();
+    (void)helper_.release();
     if (epoll_fd_ >= 0) ::close(epoll_fd_);
     return;
   }
@@ -73,6 +76,8 @@ ContextCore::~ContextCore() {
     mailbox_->close();
   }
   providers_.clear();
+  population_.set_helper(nullptr);
+  helper_.reset();
   // At once, as nobody takes turns any more; what was closed before did so until its deadline.
   if (population_.busy()) arena_->free_some(SIZE_MAX);
   if (epoll_fd_ >= 0) ::close(epoll_fd_);
@@ -86,6 +91,10 @@ Status ContextCore::initialise() {
                   "no file descriptor for the event loop; raise the limit with ulimit -n", errno);
   }
   mailbox_ = std::make_shared<Mailbox>(doorbell);
+  if (wants_helper_ && arena_ != nullptr) {
+    SLUICE_TRY(helper_, HelperThread::start(mailbox_));
+    population_.set_helper(helper_.get());
+  }
   return watch(doorbell, EPOLLIN, nullptr);
 }
 

@@ -18,6 +18,7 @@
 #include <sluice/base/streaming_rule.h>
 #include <sluice/base/thread_mark.h>
 #include <sluice/runtime/event_handler.h>
+#include <sluice/runtime/helper_thread.h>
 #include <sluice/runtime/mailbox.h>
 #include <sluice/runtime/peer_account.h>
 #include <sluice/runtime/population.h>
@@ -61,6 +62,8 @@ class ContextCore final : public Context {
   PeerAccounts& peer_accounts() { return peer_accounts_; }
   // Of the connections in the making: ended when the context is closed.
   Awaits& awaits() { return *awaits_; }
+  // Null: the program allowed none.
+  HelperThread* helper() const { return helper_.get(); }
   // Pages for allocations under way, in slices.
   Population& population() { return population_; }
   // For the copies that this context's thread makes.
@@ -108,6 +111,7 @@ class ContextCore final : public Context {
   std::vector<EventHandler*> dead_handlers_;
   std::vector<ProgressHook*> hooks_;
   Population population_;
+  std::unique_ptr<HelperThread> helper_;
   std::unique_ptr<Awaits> awaits_;
   std::vector<std::shared_ptr<internal::OpenListener>> listeners_;
   std::shared_ptr<ThreadMark> thread_mark_ = std::make_shared<ThreadMark>();
@@ -121,6 +125,7 @@ class ContextCore final : public Context {
   StreamingRule streaming_;
   Duration longest_spin_;  // tuning().spin_ns
   Waiting waiting_;
+  bool wants_helper_;
   bool sleeping_ = false;
   bool foreign_loop_ = false;  // the last to sleep was not wait()
   bool many_cpus_ = false;

@@ -3,12 +3,14 @@
 #ifndef SLUICE_RUNTIME_POPULATION_H_
 #define SLUICE_RUNTIME_POPULATION_H_
 
+#include <atomic>
 #include <cstddef>
 #include <vector>
 
 #include <sluice/allocator/arena.h>
 #include <sluice/allocator/pending_allocation.h>
 #include <sluice/base/clock.h>
+#include <sluice/runtime/helper_thread.h>
 
 namespace sluice {
 
@@ -38,7 +40,10 @@ class Population final {
   static constexpr size_t kFreeBytes = size_t{16} << 20;
 
   // Null: there is never any work.
-  explicit Population(Arena* arena) : arena_(arena) {}
+  explicit Population(Arena* arena) : arena_(arena), pages_(*this), freeing_(*this) {}
+  // From now on its thread does what takes long. It outlives the work, or is null again before.
+  void set_helper(HelperThread* helper) { helper_ = helper; }
+  HelperThread* helper() const { return helper_; }
   Population(const Population&) = delete;
   Population& operator=(const Population&) = delete;
 
@@ -50,8 +55,16 @@ class Population final {
   }
   // What it leaves goes back in the next turns.
   void remove(PendingAllocation* pending) {
+    if (pages_.allocation == pending && helper_ != nullptr && helper_->does(pages_))
+      helper_->stop();
     std::erase_if(pending_, [&](const Pending& p) { return p.allocation == pending; });
     busy_ = true;
+  }
+  // A step of `pending` before its turn. False: nothing to do now, or the helper does it.
+  bool step(PendingAllocation& pending) {
+    const bool helped =
+        pages_.allocation == &pending && helper_ != nullptr && helper_->does(pages_);
+    return !helped && pending.step();
   }
   // There may be something to free.
   void wake() { busy_ = true; }
@@ -68,10 +81,30 @@ class Population final {
     PendingAllocation* allocation;
     PopulationWaiter* waiter;
   };
+  // What the helper does.
+  struct PagesJob final : HelperThread::Job {
+    explicit PagesJob(Population& p) : population(p) {}
+    void run(const std::atomic<bool>& stop) noexcept override;
+    Population& population;
+    PendingAllocation* allocation = nullptr;
+  };
+  struct FreeingJob final : HelperThread::Job {
+    explicit FreeingJob(Population& p) : population(p) {}
+    void run(const std::atomic<bool>& stop) noexcept override;
+    void done() noexcept override;
+    Population& population;
+    bool freed = false;
+  };
   bool slice();
+  size_t with_helper();
+  PendingAllocation* first_pending();
+  bool step_first();
 
   Arena* arena_;
   std::vector<Pending> pending_;
+  HelperThread* helper_ = nullptr;
+  PagesJob pages_;
+  FreeingJob freeing_;
   Instant last_{};
   bool busy_ = false;
   bool in_vain_ = false;  // another thread grew the arena
