@@ -50,6 +50,11 @@ Result<std::unique_ptr<Arena>> Arena::create(const ArenaOptions& wanted, PageSou
                default_arena_limit(limit ? limit->c_str() : nullptr, machine_memory_bytes()));
   }
   SLUICE_RETURN_IF_ERROR(check_options(options));
+  if (const auto place = setting_text("SLUICE_ARENA_NUMA"); place && !options.numa) {
+    SLUICE_TRY(options.numa, parse_numa(*place));
+  }
+  if (!options.numa) options.numa = NumaPlacement{};
+  SLUICE_RETURN_IF_ERROR(check_numa(*options.numa));
   options.limit_bytes -= options.limit_bytes % kExtentGranule;
   options.receive_reserve_bytes = round_up(options.receive_reserve_bytes, kLargeStepBytes);
   SLUICE_RETURN_IF_ERROR(check_options(options));
@@ -73,6 +78,10 @@ Arena::~Arena() {
 
 ArenaState::ArenaState(const ArenaOptions& o, PageSource& p, MemoryRegistrar* r)
     : options(o), pages(p) {
+  if (options.numa->mode == NumaMode::kInterleave) {
+    Result<std::vector<int>> known = numa_nodes();
+    if (known.ok()) nodes = std::move(known).value();
+  }
   if (r != nullptr) registrars.push_back(r);
 }
 
@@ -214,6 +223,7 @@ Status Arena::seal(const ExtentInfo& info) {
   return Status();
 }
 
+const NumaPlacement& Arena::numa() const { return *state_->options.numa; }
 std::byte* Arena::base() const { return state_->base; }
 size_t Arena::reserved_address_bytes() const { return state_->reserved; }
 

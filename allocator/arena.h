@@ -13,6 +13,7 @@
 
 #include <sluice/allocator/buffer.h>
 #include <sluice/allocator/memory_registrar.h>
+#include <sluice/allocator/numa.h>
 #include <sluice/allocator/page_source.h>
 #include <sluice/base/result.h>
 
@@ -64,6 +65,9 @@ struct ArenaOptions {
   // Kept free for receives, in one piece and for the default audience, so that sending
   // can never stop receiving, also not by fragmentation.
   size_t receive_reserve_bytes = size_t{4} << 20;
+  // On which memory nodes extents lie; unset: $SLUICE_ARENA_NUMA, else as the process's policy
+  // says. Pages that the kernel moves later need not keep to it.
+  std::optional<NumaPlacement> numa = {};
 };
 
 struct ExtentInfo {
@@ -91,7 +95,8 @@ struct ArenaStatistics {
 class Arena {
  public:
   // Requires: pages and registrar (may be null) outlive the arena and its allocations.
-  // Errors: kNoMemory (address space), kInvalidArgument (options contradict).
+  // Errors: kNoMemory (address space), kInvalidArgument (options contradict, no such memory node),
+  // kUnsupported (the system lets nobody choose memory nodes).
   static Result<std::unique_ptr<Arena>> create(const ArenaOptions& options,
                                                PageSource& pages = system_page_source(),
                                                MemoryRegistrar* registrar = nullptr);
@@ -130,6 +135,7 @@ class Arena {
   // extent is freed in slices. Requires: memory of it is in use. Errors: kNoMemory.
   Status seal(const ExtentInfo& extent);
 
+  const NumaPlacement& numa() const;
   std::byte* base() const;
   // Length of the reserved range of addresses: what a peer reserves to map us.
   size_t reserved_address_bytes() const;

@@ -91,12 +91,42 @@ Status ArenaState::no_slot() const {
       std::to_string(kMostExtents) + " extents are in use; raise ArenaOptions::first_extent_bytes");
 }
 
+Result<size_t> ArenaState::populate(PageRun& run, size_t offset, size_t length) {
+  const auto from_base = static_cast<size_t>(run.base - base) + offset;
+  OnNumaNode place(*options.numa, nodes, from_base / kExtentGranule);
+  return pages.populate(run, offset, length);
+}
+
+// As PageSource::commit(), by the arena's placement.
+Result<PageRun> ArenaState::commit(uint64_t offset, uint64_t length) {
+  if (options.numa->mode == NumaMode::kProcess) return pages.commit(base + offset, length);
+  SLUICE_TRY(PageRun run, pages.begin_commit(base + offset, length));
+  Status status;
+  for (size_t done = 0; done < length && status.ok();) {
+    Result<size_t> reached = populate(run, done, kExtentGranule);
+    status = reached.status();
+    if (status.ok() && *reached == done) {
+      // In one piece, so that all of it is of small pages.
+      Result<PageRun> small = pages.go_on_small(run, 0);
+      status = small.status();
+      if (status.ok()) run = *small;
+      done = 0;
+    } else if (status.ok()) {
+      done = *reached;
+    }
+  }
+  if (status.ok()) status = pages.end_commit(run);
+  if (status.ok()) return run;
+  pages.decommit(run);
+  return status;
+}
+
 // Takes [offset, offset + length) out of the reserved addresses' hands into use, or
 // gives it back to free_addresses.
 Status ArenaState::add_extent(uint64_t offset, uint64_t length, Audience audience,
                               uint64_t carved) {
   Status status = free_slots.empty() ? no_slot() : Status();
-  Result<PageRun> run = status.ok() ? pages.commit(base + offset, length) : status;
+  Result<PageRun> run = status.ok() ? commit(offset, length) : status;
   if (!run.ok()) {
     free_addresses.add(offset, length);
     return run.status();

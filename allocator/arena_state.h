@@ -97,6 +97,10 @@ struct ArenaState {
   Need need_for(uint64_t bytes, Audience audience, bool one_run,
                 std::optional<Audience> spared) const;
   std::optional<uint64_t> place(const Need& need, uint64_t* length);
+  Result<PageRun> commit(uint64_t offset, uint64_t length);
+  // Pages of a run that is in no table, up to `length` bytes from `offset` of it on, by the arena's
+  // placement. Takes no lock. Result and errors: as PageSource::populate().
+  Result<size_t> populate(PageRun& run, size_t offset, size_t length);
   Status register_extent(GrowingExtent& made);  // gives it an id. Errors: kNoMemory
   Status no_slot() const;
   void enter_extent(const GrowingExtent& made);     // under `mutex` too
@@ -104,6 +108,7 @@ struct ArenaState {
 
   ArenaOptions options;
   PageSource& pages;
+  std::vector<int> nodes;                    // that kInterleave goes over
   std::vector<MemoryRegistrar*> registrars;  // changed and told under grow_mutex
   std::byte* base = nullptr;
   uint64_t reserved = 0;

@@ -112,7 +112,7 @@ bool PendingAllocation::populate() {
   if (!wants_pages()) return false;
   PageRun& run = growing_->run;
   const size_t done = populated_.load(std::memory_order_relaxed);
-  Result<size_t> reached = arena_->pages.populate(run, done, std::min(kStepBytes, run.length - done));
+  Result<size_t> reached = arena_->populate(run, done, std::min(kStepBytes, run.length - done));
   failed_ = reached.status();
   if (!reached.ok()) return true;
   is_short_ = *reached == done;

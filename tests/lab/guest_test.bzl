@@ -13,6 +13,7 @@ def guest_test(
         driver = None,
         memory = "1G",
         cpus = None,
+        memory_nodes = None,
         timeout = "moderate",
         tier = "guest",
         data = [],
@@ -20,7 +21,7 @@ def guest_test(
         **kwargs):
     """Runs `binary`, a cc_test or cc_binary, in a guest; its output and exit status are the test's.
 
-    nodes, net, card, kernel, driver, memory, cpus: as `sluice lab run` takes them. With nodes = 2, `peer` is the program of node 2.
+    nodes, net, card, kernel, driver, memory, cpus, memory_nodes: as `sluice lab run` takes them. With nodes = 2, `peer` is the program of node 2.
     timeout: Bazel's word; the guest is ended, and its log kept, a little earlier.
     tier: "guest" runs in tools/test; "guest-long" only in its full tier, and so does "guest-plain", with the fault points
     compiled in.
@@ -31,6 +32,8 @@ def guest_test(
         options += ["--driver", driver]
     if cpus:
         options += ["--cpus", str(cpus)]
+    if memory_nodes:
+        options += ["--memory-nodes", str(memory_nodes)]
     if net:
         options += ["--net", net]
     if card:

@@ -36,7 +36,7 @@ class CommandLine(unittest.TestCase):
 
     def test_wrong_values_are_named(self):
         for flag, value in (("--memory", "3"), ("--memory", "1M"), ("--memory", "-3G"), ("--memory", "9999999G"), ("--cpus", "0"), ("--cpus", "65"),
-                            ("--cpus", "two"), ("--timeout", "0s"), ("--timeout", "10"), ("--timeout", "1d"), ("--nodes", "3"), ("--kernel", "linux")):
+                            ("--cpus", "two"), ("--memory-nodes", "0"), ("--memory-nodes", "9"), ("--timeout", "0s"), ("--timeout", "10"), ("--timeout", "1d"), ("--nodes", "3"), ("--kernel", "linux")):
             with self.subTest(flag=flag, value=value):
                 self.assertIn(value, self.refused("run", f"{flag}={value}", "--", "true"))
 
@@ -45,6 +45,12 @@ class CommandLine(unittest.TestCase):
             self.assertEqual(options.parse(["run", "--kernel", kernel, "--", "true"]).cpus, 1)
             self.assertEqual(options.parse(["run", "--kernel", kernel, "--cpus", "1", "--", "true"]).cpus, 1)
             self.assertIn("one CPU", self.refused("run", "--kernel", kernel, "--cpus", "2", "--", "true"))
+
+    def test_a_guest_has_memory_nodes_of_equal_size(self):
+        self.assertEqual(options.parse(["run", "--", "true"]).memory_nodes, 1)
+        self.assertEqual(options.parse(["run", "--memory-nodes", "2", "--", "true"]).memory_nodes, 2)
+        self.assertIn("one memory node", self.refused("run", "--kernel", "uml", "--memory-nodes", "2", "--", "true"))
+        self.assertIn("--memory-nodes needs a guest", self.refused("run", "--kernel", "host", "--memory-nodes", "2", "--", "true"))
 
     def test_soft_iwarp_is_refused_where_the_kernel_has_none(self):
         self.assertIn("--kernel uml", self.refused("run", "--kernel", "tcg", "--driver", "siw", "--", "true"))

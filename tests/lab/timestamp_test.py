@@ -9,7 +9,7 @@ import modules
 import qemu
 import timestamp
 
-OPTIONS = {"cpus": 1, "memory": 512, "artifacts": ""}
+OPTIONS = {"cpus": 1, "memory": 512, "memory_nodes": 1, "artifacts": ""}
 KERNEL = types.SimpleNamespace(image="/vmlinux")
 
 

@@ -2,6 +2,7 @@
 """`sluice info`: what it finds, and that it says why."""
 import ctypes
 import json
+import os
 import pathlib
 
 import command
@@ -34,7 +35,10 @@ class Info(command.CommandTest):
 
     def test_small_pages_come_with_what_gets_larger_ones(self):
         arena = self.info()["arena"]
-        self.assertEqual(arena["larger_pages"] != "", arena["pages"] == "plain pages")
+        if self.info()["memory"]["hugetlb_free_pages"] == 0:
+            self.assertEqual(arena["larger_pages"] != "", arena["pages"] == "plain pages")
+        self.assertEqual(arena["page_bytes"], os.sysconf("SC_PAGESIZE") if arena["pages"] == "plain pages" else 2 << 20)
+        self.assertIn(f"{arena['pages']} of {arena['page_bytes'] >> 10} KiB", self.run_command("info").stdout)
         if arena["pages"] == "hugetlb pages":
             return  # those come from a pool of their own, whatever the next line forbids
         libc = ctypes.CDLL(None, use_errno=True)
@@ -48,6 +52,19 @@ class Info(command.CommandTest):
         self.assertEqual(refused["pages"], "plain pages")
         self.assertIn("shmem_enabled", refused["larger_pages"])
         self.assertIn("tee /sys/kernel/mm/transparent_hugepage/shmem_enabled", text)
+
+    def test_memory_nodes_and_where_the_arena_lies_are_told(self):
+        numa = self.info()["numa"]
+        self.assertEqual(numa["arena"], "process")
+        if numa["nodes"] is None:
+            self.assertTrue(numa["obstacle"])
+            return
+        first = numa["nodes"][0]
+        placed = self.info(SLUICE_ARENA_NUMA=f"node:{first}")["numa"]
+        self.assertEqual((placed["arena"], placed["first_page"]), (f"node:{first}", first))
+        self.assertIn(f"the arena's pages: node:{first}, the first on node {first}", self.run_command("info", SLUICE_ARENA_NUMA=f"node:{first}").stdout)
+        for wrong, part in (("node:900", "there is no memory node 900"), ("nowhere", "use process, local, interleave or node:N")):
+            self.assertIn(part, self.run_command("info", expect=1, SLUICE_ARENA_NUMA=wrong).stderr)
 
     def test_the_arena_limit_says_where_it_comes_from(self):
         self.assertEqual(self.info()["arena"]["limit_from"], "half of this machine's memory")

@@ -7,7 +7,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
+#include <fmt/ranges.h>
+#include <sluice/allocator/numa.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/mac_names.h>
 #include <sluice/base/settings.h>
@@ -30,6 +33,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr uint64_t kHugePageBytes = uint64_t{2} << 20;  // of x86-64 and most arm64 kernels
+
 struct InfoOptions {
   bool explain = false;
   bool counters = false;
@@ -45,6 +50,9 @@ struct ArenaFacts {
   std::string limit_from;
   uint64_t extent_bytes = 0;
   std::string pages;
+  uint64_t page_bytes = 0;
+  std::string numa;  // where its pages are to lie
+  int node = -1;     // where the first one does; -1: not known
 };
 
 Result<ArenaFacts> try_arena() {
@@ -59,12 +67,22 @@ Result<ArenaFacts> try_arena() {
   if (auto place = context->arena().locate(buffer.data(), buffer.size_bytes())) {
     facts.extent_bytes = place->first.length;
     facts.pages = to_string(place->first.pages);
+    facts.page_bytes = place->first.pages == PageKind::kPlain
+                           ? static_cast<uint64_t>(::sysconf(_SC_PAGESIZE))
+                           : kHugePageBytes;
   }
+  facts.numa = to_string(context->arena().numa());
+  const std::byte* first = buffer.data();
+  facts.node = numa_nodes_of({&first, 1})[0];
   return facts;
 }
 
 // What gets larger pages; empty if there are none to get.
 std::string larger_pages(const ArenaFacts& arena, const Machine& machine) {
+  const uint64_t needed = arena.extent_bytes / kHugePageBytes;
+  if (arena.pages == to_string(PageKind::kTransparentHuge) && machine.hugetlb_free > 0)
+    return std::to_string(machine.hugetlb_free) + " hugetlb pages are free, and an extent takes " +
+           std::to_string(needed) + ": sudo sysctl vm.nr_hugepages=" + std::to_string(4 * needed);
   if (arena.pages != to_string(PageKind::kPlain)) return "";
   if (machine.thp_shmem.empty())
     return "this kernel has no transparent huge pages of shared memory";
@@ -93,7 +111,13 @@ Json collect(const Machine& machine, const ArenaFacts& arena, const tuning::Tune
                    {"thp_enabled", machine.thp},
                    {"thp_shmem_enabled", machine.thp_shmem},
                    {"hugetlb_free_pages", machine.hugetlb_free}};
+  const Result<std::vector<int>> nodes = numa_nodes();
+  out["numa"] = {{"nodes", nodes.ok() ? Json(*nodes) : Json()},
+                 {"obstacle", nodes.ok() ? "" : std::string(nodes.status().detail())},
+                 {"arena", arena.numa},
+                 {"first_page", arena.node < 0 ? Json() : Json(arena.node)}};
   out["arena"] = {{"pages", arena.pages},
+                  {"page_bytes", arena.page_bytes},
                   {"larger_pages", larger_pages(arena, machine)},
                   {"extent_bytes", arena.extent_bytes},
                   {"limit_bytes", arena.limit_bytes},
@@ -161,11 +185,22 @@ void print(const Json& info, const InfoOptions& options) {
              governor);
   fmt::print("memory     {}, {} available\n", gib(info["memory"]["total_bytes"]),
              gib(info["memory"]["available_bytes"]));
-  fmt::print("arena      {}, first extent {}, limit {} ({})\n", plain(info["arena"]["pages"]),
+  fmt::print("arena      {} of {} KiB, first extent {}, limit {} ({})\n",
+             plain(info["arena"]["pages"]), info["arena"]["page_bytes"].get<uint64_t>() >> 10,
              mib(info["arena"]["extent_bytes"]), gib(info["arena"]["limit_bytes"]),
              plain(info["arena"]["limit_from"]));
   if (!plain(info["arena"]["larger_pages"]).empty())
     fmt::print("           {}\n", plain(info["arena"]["larger_pages"]));
+  const Json& numa = info["numa"];
+  if (numa["nodes"].is_null()) {
+    fmt::print("numa       {}\n", plain(numa["obstacle"]));
+  } else {
+    fmt::print("numa       memory nodes {}; the arena's pages: {}{}\n",
+               fmt::join(numa["nodes"].get<std::vector<int>>(), ", "), plain(numa["arena"]),
+               numa["first_page"].is_null()
+                   ? std::string()
+                   : ", the first on node " + std::to_string(numa["first_page"].get<int>()));
+  }
   fmt::print("limits     locked memory {}, open files {}\n", mib(info["limits"]["memlock_bytes"]),
              plain(info["limits"]["open_files"]));
   for (const Json& path : info["paths"]) {

@@ -42,7 +42,7 @@ def choose(wanted, kernel, cache):
 
 def _probe(kernel):
     archive = initramfs.minimal(_PROBE_INIT)
-    options = {"cpus": 1, "memory": 512, "artifacts": ""}
+    options = {"cpus": 1, "memory": 512, "memory_nodes": 1, "artifacts": ""}
     with tempfile.TemporaryDirectory(prefix="sluice-lab-kvm.") as folder:
         console, initrd = pathlib.Path(folder) / "console", pathlib.Path(folder) / "initrd"
         initrd.write_bytes(archive)

@@ -22,6 +22,7 @@ options of run and shell:
   --kernel auto|host|tcg|tcg-6.12|uml|uml-debug|tcg-debug
   --driver rxe|siw           soft-RoCE (default), or soft-iWARP (User-Mode Linux only)
   --memory SIZE  --cpus N    of each guest (3G, 2)
+  --memory-nodes N           NUMA nodes of each guest (1)
   --timeout TIME             from start to end (10m; shell 24h)
   --boot-timeout TIME        a guest that has not come up by then is started again, at most twice
   --artifacts DIR            writable in the guest under the same path; receives the logs

@@ -32,7 +32,7 @@ class Machine:
     """A running guest. Ownership: the process, the sockets and the archive; `end()` gives all of them back."""
 
     def __init__(self, node, platform, archive, console, options, frames=None):
-        """`options`: cpus, memory (MiB), artifacts (path or ''), terminal (bool)."""
+        """`options`: cpus, memory (MiB), memory_nodes, artifacts (path or ''), terminal (bool)."""
         self.node = node
         self.facts = {}  # what the guest said: before, after, left, log, ended
         self.received = {name: 0 for name in PORTS}

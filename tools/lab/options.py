@@ -49,6 +49,12 @@ def cpus(text):
     return int(text)
 
 
+def memory_nodes(text):
+    if not re.fullmatch(r"\d", text) or not 1 <= int(text) <= 8:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number of memory nodes from 1 to 8")
+    return int(text)
+
+
 def netem(text):
     """'loss=1%,delay=1ms' -> netem's own words."""
     words, given = [], {}
@@ -76,6 +82,7 @@ def _guest(parser, timeout):
     parser.add_argument("--driver", choices=DRIVERS, default=None, help="rxe: soft-RoCE (default); siw: soft-iWARP, with User-Mode Linux only")
     parser.add_argument("--memory", type=memory_mib, default=None, metavar="SIZE", help="of each guest (3G)")
     parser.add_argument("--cpus", type=cpus, default=None, metavar="N", help="of each guest (2; User-Mode Linux has 1)")
+    parser.add_argument("--memory-nodes", type=memory_nodes, default=None, metavar="N", help="NUMA nodes, of which each has an equal part of the memory and CPUs (1; not User-Mode Linux)")
     parser.add_argument("--timeout", type=seconds, default=timeout, metavar="TIME", help=f"from start to end ({timeout})")
     parser.add_argument("--boot-timeout", type=seconds, default=None, metavar="TIME", help="a guest that has not come up by then is started again, at most twice (60s; 4m with a -debug kernel)")
     parser.add_argument("--artifacts", default="", metavar="DIR", help="writable in the guest under the same path; receives the logs")
@@ -126,7 +133,8 @@ def parse(arguments):
 
 def _check_guest(options):
     options.guest_only = {"--nodes 2": getattr(options, "nodes", 1) == 2, "--net": bool(options.net), "--driver": options.driver is not None,
-                          "--memory": options.memory is not None, "--cpus": options.cpus is not None, "shell": options.verb == "shell"}
+                          "--memory": options.memory is not None, "--cpus": options.cpus is not None,
+                          "--memory-nodes": options.memory_nodes is not None, "shell": options.verb == "shell"}
     unfit = [flag for flag, given in options.guest_only.items() if given]
     if options.kernel == "host" and unfit:
         raise Trouble(f"{unfit[0]} needs a guest, and --kernel host has none: leave one of the two out; example: sluice lab run --kernel host -- ibv_devinfo", USAGE)
@@ -135,10 +143,13 @@ def _check_guest(options):
     user_mode = options.kernel.startswith("uml")
     if user_mode and options.cpus not in (None, 1):
         raise Trouble("--cpus: User-Mode Linux has one CPU: leave it out, or use --kernel tcg; example: sluice lab run --kernel uml -- ibv_devinfo", USAGE)
+    if user_mode and options.memory_nodes not in (None, 1):
+        raise Trouble("--memory-nodes: User-Mode Linux has one memory node: leave it out, or use --kernel tcg; example: sluice lab run --kernel tcg --memory-nodes 2 -- numactl --hardware", USAGE)
     if options.driver == "siw" and options.kernel in ("tcg", "tcg-6.12"):
         raise Trouble("--driver siw needs --kernel uml: Debian's stock kernel has no soft-iWARP; example: sluice lab run --kernel uml --driver siw -- ibv_devinfo", USAGE)
     options.cpus = options.cpus or (1 if user_mode else 2)
     options.memory = options.memory or DEFAULT_MEMORY_MIB
+    options.memory_nodes = options.memory_nodes or 1
     options.boot_timeout = options.boot_timeout or (DEBUG_BOOT_SECONDS if options.kernel.endswith("-debug") else DEFAULT_BOOT_SECONDS)
     options.driver = options.driver or "rxe"
     options.card = getattr(options, "card", CARDS[0])

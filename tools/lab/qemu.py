@@ -25,12 +25,12 @@ def emulator():
 
 
 def command_line(program, kernel, accelerator, initrd, console, options):
-    """QEMU's arguments, without ports and frames. `options`: cpus, memory (MiB), artifacts (path or ''). Blocks: 20 ms."""
+    """QEMU's arguments, without ports and frames. `options`: cpus, memory (MiB), memory_nodes, artifacts (path or ''). Blocks: 20 ms."""
     accelerated = ["-accel", "kvm", "-cpu", "host"] if accelerator == "kvm" else ["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"]
     khz = timestamp.frequency_khz() if accelerator == "tcg" else None
     append = KERNEL_ARGUMENTS + (f" tsc_early_khz={khz}" if khz else "")
     line = [program, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-machine", "q35,usb=off,vmport=off,hpet=off", *accelerated,
-            "-smp", str(options["cpus"]), "-m", str(options["memory"]),
+            "-smp", str(options["cpus"]), "-m", str(options["memory"]), *_memory_nodes(options["memory"], options["memory_nodes"]),
             "-kernel", os.fspath(kernel.image), "-initrd", initrd, "-append", append,
             "-chardev", f"file,id=console,path={_escaped(console)}", "-serial", "chardev:console",
             "-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap", "-device", "virtio-9p-pci,fsdev=host,mount_tag=host",
@@ -38,6 +38,17 @@ def command_line(program, kernel, accelerator, initrd, console, options):
     if options["artifacts"]:
         line += ["-fsdev", f"local,id=artifacts,path={_escaped(options['artifacts'])},security_model=none,multidevs=remap",
                  "-device", "virtio-9p-pci,fsdev=artifacts,mount_tag=artifacts"]
+    return line
+
+
+def _memory_nodes(memory, nodes):
+    """Equal parts of the memory, the last one with what is left; QEMU deals the CPUs out to them."""
+    if nodes == 1:
+        return []
+    part, line = memory // nodes, []
+    for node in range(nodes):
+        size = part if node + 1 < nodes else memory - part * (nodes - 1)
+        line += ["-object", f"memory-backend-ram,id=node{node},size={size}M", "-numa", f"node,nodeid={node},memdev=node{node}"]
     return line
 
 

@@ -162,7 +162,7 @@ class Run:
                     "NETEM": options.net, "DRIVER": options.driver, "DEVICE": f"{options.driver}0", "TERMINAL": self.platform.terminal,
                     "TTY": _window() if terminal else ""}
         archive = initramfs.build(kernel, (HERE / "init").read_bytes(), options.nodes, settings, script, (HERE / "fault").read_bytes(), self.platform.extra_files(), options.card)
-        facts = {"card": options.card, "cpus": options.cpus, "memory": options.memory, "artifacts": options.artifacts, "terminal": terminal}
+        facts = {"card": options.card, "cpus": options.cpus, "memory": options.memory, "memory_nodes": options.memory_nodes, "artifacts": options.artifacts, "terminal": terminal}
         return machine.Machine(node, self.platform, archive, self._console(node), facts, wire)
 
     def _environment(self, node):
