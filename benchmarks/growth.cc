@@ -12,7 +12,10 @@
 //        fetches: publishing and fetching one tensor beside --size fetches of other keys that wait.
 //        allocate: --size MiB are allocated and freed in the turns of a context, whose peer sends
 //        64 bytes over TCP meanwhile and waits for the answer; then both by the calls that block.
-//        allocate_small: the same, and the kernel may give this process no transparent huge pages.
+//        fresh: a tensor of --size MiB is fetched by one that brings no memory, over TCP, likewise;
+//        and its memory is freed.
+//        allocate_small, fresh_small: the same, and the kernel may give this process no transparent
+//        huge pages.
 #include <dirent.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -351,14 +354,45 @@ void run_allocate(const bare::Options& options, bare::JsonLine& line) {
   line.text("pages", pages);
 }
 
+// Nobody brings memory for it: the server's arena must grow.
+void run_fresh(const bare::Options& options, bare::JsonLine& line) {
+  if (options.mode == "fresh_small" && prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0) != 0)
+    bare::die("prctl(PR_SET_THP_DISABLE)");
+  Crowd crowd("tcp");
+  Exchange near(*crowd.client), far(*crowd.server);
+  must(near.add(crowd.near), "add");
+  must(far.add(crowd.far), "add");
+  const size_t bytes = size_t{options.size} << 20;
+  Buffer source = must(crowd.client->arena().allocate(bytes), "allocate");
+  auto words = [&](std::byte* data, size_t at) { return reinterpret_cast<uint64_t*>(data + at); };
+  for (size_t at = 0; at < bytes; at += 4096) *words(source.data(), at) = at;
+  must(near.publish({"w", 1}, std::move(source).freeze()).status(), "publish");
+  std::string pages;
+  {
+    Fetch fetch = far.fetch({"w", 1}, later());
+    time_turns("fetch", options, crowd, line, [&] { return fetch.ready(); });
+    const Tensor tensor = must(fetch.take(), "fetch").value;
+    uint64_t wrong = 0;
+    for (size_t at = 0; at < bytes; at += 4096)
+      wrong += *words(const_cast<std::byte*>(tensor.data()), at) == at ? 0 : 1;
+    if (wrong != 0) bare::die("wrong words");
+    pages = to_string(crowd.server->arena().locate(tensor.data(), bytes)->first.pages);
+  }
+  (void)start_trim(*crowd.server);
+  time_turns("free", options, crowd, line,
+             [&] { return crowd.server->arena().freeing_bytes() == 0; });
+  line.text("pages", pages);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   bare::Options options;
   options.name = "growth";
-  options.modes = {"idle_shm",    "idle_tcp",    "idle_udp",    "idle_l2",       "idle_loopback",
-                   "waiting_shm", "waiting_tcp", "waiting_udp", "waiting_l2",    "waiting_loopback",
-                   "keys",        "fetches",     "allocate",    "allocate_small"};
+  options.modes = {"idle_shm",      "idle_tcp",         "idle_udp",    "idle_l2",
+                   "idle_loopback", "waiting_shm",      "waiting_tcp", "waiting_udp",
+                   "waiting_l2",    "waiting_loopback", "keys",        "fetches",
+                   "allocate",      "allocate_small",   "fresh",       "fresh_small"};
   options.mode = "idle_tcp";
   options.size = 100;
   options.iterations = 5'000;
@@ -372,6 +406,8 @@ int main(int argc, char** argv) {
     run_fetches(options, line);
   } else if (options.mode.starts_with("allocate")) {
     run_allocate(options, line);
+  } else if (options.mode.starts_with("fresh")) {
+    run_fresh(options, line);
   } else {
     run_idle(options, line);
   }

@@ -27,6 +27,7 @@ CASES = [
     ("growth", ["--mode", "waiting_loopback", "--size", "20", "-n", "50"], 1_000_000),
     ("growth", ["--mode", "keys", "--size", "6000", "-n", "50"], 1_000_000),
     ("growth", ["--mode", "allocate", "--size", "256", "-n", "50"], 1_000_000),
+    ("growth", ["--mode", "fresh", "--size", "128", "-n", "50"], 1_000_000),
     ("growth", ["--mode", "fetches", "--size", "20000", "-n", "50"], 1_000_000),
     ("l2_pair", ["--mode", "shm_adaptive", "-n", "50"], 2_000_000),
     ("l2_pair", ["--mode", "lo_bulk_adaptive", "--size", "1000000", "-n", "3"], 100_000_000),
@@ -59,7 +60,7 @@ LONG_LINE = WIRE[:3] + ["--rate", "1gbit", "--delay", "2ms", "--late-us", "0", "
 
 
 def times_of(line):
-    for name in ("one_way_ns", "round_trip_ns", "fetch_ns", "allocate_turn_ns"):
+    for name in ("one_way_ns", "round_trip_ns", "fetch_ns", "allocate_turn_ns", "fetch_turn_ns"):
         if name in line:
             return line[name]
     return {name: value * 1e9 for name, value in line["seconds"].items()}

@@ -5,7 +5,8 @@
 // but for mode memfd_cold: there eight pairs take turns and were written before the
 // clock started, as a tensor is that another process made.
 //
-// Mode streaming: anonymous memory, written by stores that go past the caches.
+// Mode streaming: anonymous memory, written by stores that go past the caches;
+// memfd_cold_streaming: as memfd_cold, and by such stores.
 //
 // Both are advised MADV_HUGEPAGE; `huge_kib` says how much of the two buffers
 // the kernel did back with huge pages.
@@ -57,9 +58,10 @@ void keep_copy(const void* memory) { asm volatile("" : : "r"(memory) : "memory")
 int run(const Options& options) {
   if (!pin_to_cpu(0)) die("sched_setaffinity");
   alarm(static_cast<unsigned>(options.limit_seconds));
-  const bool streams = options.mode == "streaming";
-  const auto map = options.mode == "anonymous" || streams ? map_private : map_memfd;
-  const bool cold = options.mode == "memfd_cold";
+  const bool streams = options.mode.ends_with("streaming");
+  const bool cold = options.mode.starts_with("memfd_cold");
+  const auto map =
+      options.mode == "anonymous" || options.mode == "streaming" ? map_private : map_memfd;
   struct Pair {
     void* source;
     void* destination;
@@ -107,7 +109,7 @@ int run(const Options& options) {
 int main(int argc, char** argv) {
   bare::Options options;
   options.name = "memcpy_bulk";
-  options.modes = {"anonymous", "memfd", "memfd_cold", "streaming"};
+  options.modes = {"anonymous", "memfd", "memfd_cold", "memfd_cold_streaming", "streaming"};
   options.mode = "anonymous";
   options.size = 64u << 20;
   options.iterations = 16;
