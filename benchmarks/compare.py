@@ -13,6 +13,7 @@ verify stays in the table and says so.
 Exit code: 0, or with --check 1 if a target fails, 2 for bad usage.
 """
 import argparse
+import datetime
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 import judging
 import machine
@@ -34,6 +36,8 @@ SCHEMA = "sluice.bench/1"  # docs/bench.md
 
 OK, ROW_MISSING, FAILED, CORRUPT = "ok", "missing", "failed", "payload did not verify"
 EXIT_CORRUPT, EXIT_NOTHING_TO_RUN_ON = 4, 77
+# Of a row that was not to run in a round: nothing is wrong, and nothing was measured.
+NO_FIGURE = {"state": OK, "why": "", "value": None, "unchecked": False}
 
 
 def expand(command, bin_folder, json_path):
@@ -164,17 +168,22 @@ def order_of(rows, number):
     return rotated[::-1] if number % 2 else rotated
 
 
-def run_round(rows, bin_folder, number, max_steal=judging.MAX_STEAL_PERCENT, run=run_once):
-    """One round: figures by row name, and what the machine did meanwhile. Rows with one command share one execution."""
-    meter, ran, figures = machine.Disturbance(), {}, {}
-    for row in order_of(rows, number):
+def run_round(rows, bin_folder, number, max_steal=judging.MAX_STEAL_PERCENT, run=run_once, only=None):
+    """One round: figures by row name, and what the machine did meanwhile. Rows with one command share one execution.
+
+    `only`: names of the rows that run, all if None; the others have no figure in this round.
+    """
+    meter, ran, begun = machine.Disturbance(), {}, time.monotonic()
+    started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
+    figures = {row["name"]: NO_FIGURE for row in rows}
+    for row in order_of([row for row in rows if only is None or row["name"] in only], number):
         key = tuple(row["command"])
         if key not in ran:
             ran[key] = run(row, bin_folder)
         figures[row["name"]] = figure_of(row, ran[key])
     elsewhere = meter.since_last()
-    return {"figures": figures, "steal_percent": elsewhere["steal"],
-            "foreign_percent": elsewhere["foreign"], "rejected": elsewhere["steal"] > max_steal}
+    return {"figures": figures, "steal_percent": elsewhere["steal"], "foreign_percent": elsewhere["foreign"],
+            "rejected": elsewhere["steal"] > max_steal, "started": started, "seconds": round(time.monotonic() - begun, 2)}
 
 
 def wants_another(rounds, asked):
@@ -199,6 +208,7 @@ def row_summary(row, rounds, baseline):
     result = {"name": row["name"], "metric": row["metric"], "note": row.get("note", ""),
               "state": bad["state"] if bad else OK, "why": bad["why"] if bad else "",
               "failed_rounds": sum(figure["state"] != OK for figure in figures),
+              "failures": [{"round": at, "state": figure["state"], "why": figure["why"]} for at, figure in enumerate(figures) if figure["state"] != OK],
               "unchecked": any(figure["unchecked"] for figure in figures),
               "values": values, "summary": judging.summary(values), "ratio": None}
     result.update({key: row[key] for key in ("series", "size", "peer") if key in row})
@@ -242,6 +252,9 @@ def answer(question, rounds):
     return {"question": question["question"], "asks": question["asks"],
             "baseline": question["baseline"], "rounds": len(rounds), "left_out": question.get("left_out", 0),
             "rejected_rounds": sum(one["rejected"] for one in rounds),
+            "rejected": [one["rejected"] for one in rounds],
+            "times": [one.get("started") for one in rounds],
+            "seconds": [one.get("seconds") for one in rounds],
             "steal_percent": [one["steal_percent"] for one in rounds],
             "foreign_percent": [one["foreign_percent"] for one in rounds],
             "rows": [row_summary(row, rounds, baseline) for row in question["rows"]],

@@ -122,6 +122,12 @@ def rounds_needed(ratios, bound):
     return DECISIVE_ROUNDS if close else MINIMUM_ROUNDS
 
 
+def wants_rounds(judged):
+    """Whether a target (compare.judge) has no verdict because there were too few rounds for any. False of results recorded before there was "rounds_needed"."""
+    needed = judged.get("rounds_needed")
+    return bool(needed and judged["ratio"] and judged["verdict"] == INCONCLUSIVE and judged["ratio"]["rounds"] < needed)
+
+
 def verdict(ratios, at_most=None, at_least=None):
     """Pass or fail only if the whole interval agrees and there are rounds enough."""
     known = present(ratios)

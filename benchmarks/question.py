@@ -94,12 +94,21 @@ def without_peers(question):
     return _with_rows(question, [row for row in question["rows"] if "peer" not in row])
 
 
+def needing_devices(question):
+    """The question with the rows that need an RDMA device or the kernel module; its baseline is the first of them if it is none itself."""
+    return _from_rows(question, [row for row in question["rows"] if "device" in row])
+
+
 def beginning(question, prefixes):
     """The question with the rows whose names begin with one of `prefixes`; its baseline is the first of them if it is none itself."""
     rows = [row for row in question["rows"] if row["name"].startswith(tuple(prefixes))]
     if not rows:
         raise BadQuestion(f"{question['question']}: no row begins with {' or '.join(map(repr, prefixes))}; "
                           f"its rows are {', '.join(repr(row['name']) for row in question['rows'])}")
+    return _from_rows(question, rows)
+
+
+def _from_rows(question, rows):
     kept = question["baseline"] in {row["name"] for row in rows}
     return dict(_with_rows(question, rows), baseline=question["baseline"] if kept else rows[0]["name"])
 

@@ -13,10 +13,14 @@ constexpr const char* kHelp = R"(usage: sluice bench [OPTIONS]
 regenerates the figures of the documents on this machine
 
   --quick          in less than 4 minutes, as many rounds as they allow
+  --judge          as many rounds as verdicts take: 7, or 21 where 5 % decide
   --only E01,E05   experiments, or questions of them, by name
   --rounds N       rounds of each question (7; 21 where 5 % decide)
   --peers          also the programs of others, in the same rounds and tables
-  --report DIR     write DIR/index.html and DIR/summary.md
+  --report DIR     write DIR/index.html, summary.md and result.json; go on from
+                   the rounds that are there, in a guest of the lab, too
+  --replace        measure anew what was taken with other programs
+  --no-lab         boot no guest
   --json FILE      write the result there; - is stdout
   --from FILE      report on recorded results, run nothing
   --bin DIR        folder of the built programs

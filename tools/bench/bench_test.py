@@ -137,9 +137,9 @@ class Clock:
         return compare.outcome(compare.OK, records=[{"identity": {}, "metrics": {"one_way_ns": 5.0}, "verified": True}])
 
 
-def scheduled(asked, clock, rounds=2, seconds=None):
+def scheduled(asked, clock, rounds=2, seconds=None, judge=False):
     said = []
-    options = argparse.Namespace(rounds=rounds, seconds=seconds, bin="nowhere", max_steal=101.0)
+    options = argparse.Namespace(rounds=rounds, judge=judge, seconds=seconds, bin="nowhere", max_steal=101.0)
     plan = schedule.Schedule({one["question"]: one for one in asked}, options, lambda *what: said.append(what), clock.run, clock)
     return plan, plan.execute(), said
 
@@ -207,7 +207,7 @@ class Schedule(unittest.TestCase):
 
     def test_repeats_no_round_for_ever(self):
         clock = Clock()
-        options = argparse.Namespace(rounds=3, seconds=None, bin="nowhere", max_steal=-1.0)
+        options = argparse.Namespace(rounds=3, judge=False, seconds=None, bin="nowhere", max_steal=-1.0)
         plan = schedule.Schedule({"one": question("one", "a")}, options, lambda *what: None, clock.run, clock)
         self.assertEqual(len(plan.execute()["one"]), 6)
 
@@ -263,20 +263,6 @@ class Document(unittest.TestCase):
         self.assertEqual(built["experiments"][0]["original"][0]["here"], "7 (7 to 7) ns per frame")
 
 
-    def test_merged_takes_each_experiment_from_where_it_was_measured_and_says_so(self):
-        here = {"schema": "sluice.bench/1", "environment": {"kernel": "host"}, "command": ["x"], "started": "t", "experiments": [
-            {"id": "E01", "figures": 4, "questions": ["q"]}, {"id": "E20", "figures": 0, "questions": ["r"]}],
-            "answers": [{"question": "q", "at": "here"}, {"question": "r", "at": "here"}]}
-        guest = dict(here, environment={"kernel": "guest", "rdma_devices": "rxe0"}, experiments=[
-            {"id": "E20", "figures": 9, "questions": ["r"]}, {"id": "E01", "figures": 4, "questions": ["q"]}],
-            answers=[{"question": "r", "at": "guest"}, {"question": "q", "at": "guest"}])
-        both = documents.merged([here, guest])
-        self.assertEqual([(one["id"], one["figures"], "elsewhere" in one) for one in both["experiments"]], [("E01", 4, False), ("E20", 9, True)])
-        self.assertEqual({one["question"]: one["at"] for one in both["answers"]}, {"q": "here", "r": "guest"})
-        self.assertIn("kernel guest", documents.elsewhere(both["experiments"][1]))
-        self.assertEqual(both["environment"], {"kernel": "host"})
-
-
 def program(folder, name, script):
     path = pathlib.Path(folder, "benchmarks", name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -314,7 +300,7 @@ class Command(unittest.TestCase):
             result = json.load(file)
         self.assertEqual((result["schema"], result["interrupted"]), ("sluice.bench/1", False))
         self.assertEqual(result["answers"][0]["rows"][0]["values"], [5e-9, 5e-9])
-        self.assertEqual(sorted(os.listdir(self.inside("out"))), ["index.html", "summary.md"])
+        self.assertEqual(sorted(os.listdir(self.inside("out"))), ["index.html", "result.json", "rounds.json", "summary.md"])
         self.assertIn("[1 of 10, 0:10 left] alloc, round 1: bare malloc and free 64 B", errors)
         self.assertIn("alloc", out)
 

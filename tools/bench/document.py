@@ -1,6 +1,7 @@
 """The result of a run as one JSON document, sluice.bench/1 (docs/bench.md). Decides states and verdict lines; prints nothing."""
 import compare
 import judging
+import record
 import report
 
 # A desktop at rest takes 1 to 3 %; with two processors and a fifth of them gone, two programs that poll have no processor each.
@@ -8,18 +9,27 @@ BUSY_PERCENT = 20.0
 RAN, PARTIAL, NOT_RUN = "ran", "partial", "missing"
 
 
-def build(experiments, questions, rounds, about):
-    """`about`: what the caller knows of the run (command, environment, times ...), taken over as it is."""
-    answers = [dict(compare.answer(questions[name], rounds[name]),
-                    commands={row["name"]: row["command"] for row in questions[name]["rows"]})
-               for name in questions if rounds[name]]
+def build(experiments, questions, rounds, about, identities=None):
+    """`about`: what the caller knows of the run (command, environment, times ...), taken over as it is. `identities`: record.identity() by question."""
+    return of_answers(experiments, answers_of(questions, rounds, identities or {}), about)
+
+
+def answers_of(questions, rounds, identities):
+    return [answered(questions[name], rounds[name], identities.get(name)) for name in questions if rounds[name]]
+
+
+def of_answers(experiments, answers, about):
     by_name = {one["question"]: one for one in answers}
-    return dict(about, schema=compare.SCHEMA, answers=answers,
-                experiments=[experiment(one, by_name, rounds, questions) for one in experiments])
+    return dict(about, schema=compare.SCHEMA, answers=answers, experiments=[experiment(one, by_name) for one in experiments])
 
 
-def experiment(one, answers, rounds, questions):
-    missing = [{"what": name, "why": "not run"} for name in one["questions"] if not rounds.get(name)]
+def answered(question, rounds, identity=None):
+    answer = dict(compare.answer(question, rounds), commands={row["name"]: row["command"] for row in question["rows"]})
+    return dict(answer, taken=identity) if identity else answer
+
+
+def experiment(one, answers):
+    missing = [{"what": name, "why": "not run"} for name in one["questions"] if name not in answers]
     for name in one["questions"]:
         answer = answers.get(name, {"rows": []})
         missing += [{"what": row["name"], "why": row["why"] if row["state"] == compare.ROW_MISSING else f"{row['state']}: {row['why']}"} for row in answer["rows"] if row["summary"] is None]
@@ -29,19 +39,18 @@ def experiment(one, answers, rounds, questions):
               "questions": [name for name in one["questions"] if name in answers],
               "state": NOT_RUN if figures == 0 else PARTIAL if missing else RAN,
               "figures": figures, "missing": missing,
-              "original": [beside(each, rounds, questions) for each in one["original"]]}
+              "original": [beside(each, answers) for each in one["original"]]}
     return dict(result, verdict=verdict_line(result, answers))
 
 
-def beside(item, rounds, questions):
+def beside(item, answers):
     """{"what","said","here"}: `here` is our figure in words, "-" where there is none."""
     ours, here, summary = item.get("ours"), "-", None
-    if ours and rounds.get(ours["question"]):
-        ran = rounds[ours["question"]]
-        metric = next((row["metric"] for row in questions[ours["question"]]["rows"] if row["name"] == ours["row"]), None)
-        values = compare.column(ours["row"], ran) if metric else []
-        if "of" in ours and metric and ours["of"] in ran[0]["figures"]:
-            values = judging.per_round(values, compare.column(ours["of"], ran))
+    rows = {row["name"]: row for row in answers.get(ours["question"], {"rows": []})["rows"]} if ours else {}
+    if ours and ours["row"] in rows:
+        values = rows[ours["row"]]["values"]
+        if ours.get("of") in rows:
+            values = judging.per_round(values, rows[ours["of"]]["values"])
         if "bytes_per_item" in ours:
             values = [None if value is None else ours["bytes_per_item"] / value * 1e9 for value in values]
         summary = judging.summary(values)
@@ -50,7 +59,7 @@ def beside(item, rounds, questions):
         elif summary and "unit" in ours:
             here = f"{report.estimate(summary)} {ours['unit']}"
         elif summary:
-            here = report.shown(metric, summary)
+            here = report.shown(rows[ours["row"]]["metric"], summary)
     return {"what": item["what"], "said": item["said"], "here": here, "summary": summary, "ours": ours}
 
 
@@ -64,7 +73,7 @@ def verdict_line(result, answers):
 
 
 def each_verdict(result, verdicts, answers):
-    few = [target for name in result["questions"] for target in answers[name]["targets"] if wants_rounds(target)]
+    few = [target for name in result["questions"] for target in answers[name]["targets"] if judging.wants_rounds(target)]
     for each in (judging.PASS, judging.FAIL, judging.INCONCLUSIVE, judging.MISSING):
         if each not in verdicts:
             continue
@@ -79,12 +88,6 @@ def targets_text(number):
     return f"{number} target{'s' * (number != 1)}"
 
 
-def wants_rounds(target):
-    """Whether a verdict was not given because there were too few rounds for any. False of results recorded before there was "rounds_needed"."""
-    needed = target.get("rounds_needed")
-    return bool(needed and target["ratio"] and target["verdict"] == judging.INCONCLUSIVE and target["ratio"]["rounds"] < needed)
-
-
 def span(numbers, between=" to "):
     """"3", or "1 to 3"."""
     ordered = sorted(numbers)
@@ -94,7 +97,7 @@ def span(numbers, between=" to "):
 def caveats(document):
     """Sentences that the reader of any figure must know first: what was not judged, and what was left out, with the remedy."""
     targets = [target for one in document["answers"] for target in one["targets"]]
-    few = [target for target in targets if wants_rounds(target)]
+    few = [target for target in targets if judging.wants_rounds(target)]
     said = []
     if few:
         said.append(f"{len(few)} of {targets_text(len(targets))} {'is' if len(few) == 1 else 'are'} not judged, with {rounds(span(target['ratio']['rounds'] for target in few))} where a verdict takes "
@@ -113,7 +116,7 @@ def caveats(document):
 
 def few_from(document):
     """The first experiment with a target that wants rounds."""
-    wanting = {one["question"] for one in document["answers"] if any(wants_rounds(target) for target in one["targets"])}
+    wanting = {one["question"] for one in document["answers"] if any(judging.wants_rounds(target) for target in one["targets"])}
     return next(one["id"] for one in document["experiments"] if wanting & set(one["questions"]))
 
 
@@ -135,28 +138,52 @@ def counts(document):
     return {each: verdicts.count(each) for each in (judging.PASS, judging.FAIL, judging.INCONCLUSIVE, judging.MISSING)}
 
 
-def merged(results):
-    """One result of several: each experiment from where most of its figures were measured, the rest from the first.
+def merged(results, experiments):
+    """One result of several. Rounds of one question add up where machine, programs and rows are the same (record.py). Else an
+    answer is the first's, and what has no figure there is taken from the next one, which says where it was measured.
 
-    An experiment that is not the first's says where it was measured ("elsewhere").
+    `experiments`: the catalogue; an experiment that it does not know is the first's.
     """
-    first = results[0]
-    order = list(dict.fromkeys(one["id"] for result in results for one in result["experiments"]))
-    experiments, answers = [], {}
-    for name in order:
-        have = [(result, one) for result in results for one in result["experiments"] if one["id"] == name]
-        result, one = max(have, key=lambda each: each[1]["figures"])  # the first of equals
-        if result is not first:
-            one = dict(one, elsewhere={"environment": result["environment"], "command": result["command"], "started": result["started"]})
-        experiments.append(one)
-        answers.update({each["question"]: each for each in result["answers"] if each["question"] in one["questions"]})
-    return dict(first, experiments=experiments, answers=list(answers.values()))
+    answers, order = {}, list(dict.fromkeys(one["id"] for result in results for one in result["experiments"]))
+    for result in results:
+        for answer in result["answers"]:
+            name = answer["question"]
+            rounds = record.joined(answers[name], answer) if name in answers else None
+            if rounds is not None:
+                answers[name] = answered(record.question_of(answer), rounds, answer["taken"])
+            else:
+                answers[name] = filled(answers[name], answer, place(result)) if name in answers else \
+                    dict(answer, **({} if result is results[0] else {"elsewhere": place(result)}))
+    known = {one["id"]: one for one in experiments}
+    recorded = {one["id"]: one for result in reversed(results) for one in result["experiments"]}
+    made = [experiment(known[name], answers) if name in known else recorded[name] for name in order]
+    return dict(results[0], experiments=made, answers=list(answers.values()))
 
 
-def elsewhere(one):
-    """Where an experiment of a merged result was measured, in words; None if where the rest was."""
-    if "elsewhere" not in one:
+def place(result):
+    return {key: result[key] for key in ("environment", "command", "started")}
+
+
+def filled(answer, other, where):
+    """`answer` with those of its rows and targets that have no figure taken from `other`, which was measured elsewhere. No ratio spans both."""
+    rows = {row["name"]: row for row in other["rows"] if row["summary"]}
+    if not any(row["summary"] for row in answer["rows"]):
+        return dict(other, elsewhere=where) if rows else answer
+    taken = [row["name"] for row in answer["rows"] if row["summary"] is None and row["name"] in rows]
+    if not taken:
+        return answer
+    note = f"measured elsewhere (kernel {where['environment'].get('kernel')})"
+    better = [dict(rows[row["name"]], ratio=None, note="; ".join(filter(None, [row["note"], note]))) if row["name"] in taken else row for row in answer["rows"]]
+    judged = {(target["row"], *target["of"]): target for target in other["targets"] if target["ratio"]}
+    targets = [judged.get((target["row"], *target["of"]), target) if target["ratio"] is None else target for target in answer["targets"]]
+    return dict(answer, rows=better, targets=targets, elsewhere=dict(where, rows=taken))
+
+
+def elsewhere(answer):
+    """Where an answer of a merged result was measured, in words; None if where the rest was."""
+    if "elsewhere" not in answer:
         return None
-    about = one["elsewhere"]
-    return (f"measured elsewhere: {about['started']}, {' '.join(about['command'])}, kernel {about['environment'].get('kernel')}, "
+    about = answer["elsewhere"]
+    some = f"Of these rows {len(about['rows'])} were measured" if "rows" in about else "Measured"
+    return (f"{some} elsewhere: {about['started']}, {' '.join(about['command'])}, kernel {about['environment'].get('kernel')}, "
             f"cpu {about['environment'].get('cpu')}, {about['environment'].get('cpus')} CPUs, RDMA devices {about['environment'].get('rdma_devices')}")

@@ -42,6 +42,12 @@ def select(experiments, only):
     return [chosen[one["id"]] for one in experiments if one["id"] in chosen]
 
 
+def asking(names):
+    """The experiments that ask any of these questions, with these questions alone."""
+    narrow = [dict(one, questions=[name for name in one["questions"] if name in names]) for one in load()]
+    return [one for one in narrow if one["questions"]]
+
+
 def _key(name):
     """As names are compared: E5 is E05."""
     return re.sub(r"^e(\d)$", r"e0\1", name.strip().lower())
@@ -66,6 +72,11 @@ def questions_of(experiments, quick, peers):
         question = question if peers else questions.without_peers(question)
         asked[name] = questions.shortened(question) if quick else question
     return asked
+
+
+def needing_devices(asked):
+    """Of these questions the rows that need an RDMA device or the kernel module; questions without such rows are left out."""
+    return {name: questions.needing_devices(one) for name, one in asked.items() if any("device" in row for row in one["rows"])}
 
 
 def commands_of(asked, bin_folder):

@@ -7,6 +7,7 @@ from html import escape
 
 import chart
 import document as documents
+import judging
 import peers
 import report
 import row_results
@@ -43,7 +44,7 @@ def verdict_word(verdict):
 
 
 def few_rounds(target):
-    return f" <span class=\"quiet\">({target['ratio']['rounds']} of {target['rounds_needed']} rounds)</span>" if documents.wants_rounds(target) else ""
+    return f" <span class=\"quiet\">({target['ratio']['rounds']} of {target['rounds_needed']} rounds)</span>" if judging.wants_rounds(target) else ""
 
 
 def ours(name):
@@ -128,6 +129,8 @@ def answer_section(answer):
     out = [f"<h3 id=\"{text(answer['question'])}\">{text(answer['asks'])}</h3>",
            f"<p class=\"quiet\">{text(documents.rounds(str(answer['rounds'])))}, {text(answer['rejected_rounds'])} not counted for steal; steal at most {text(steal)} %, "
            f"other processes at most {text(foreign)} % of the CPUs. Ratios are to {text(answer['baseline'])}. Whiskers: 95 % interval, of fewer than 7 rounds the whole spread.{left_out}</p>"]
+    if documents.elsewhere(answer):
+        out.append(f"<p class=\"quiet\">{text(documents.elsewhere(answer))}</p>")
     if answer["targets"]:
         out.append(table(["target", "bound", "ratio (95 %)", "verdict", "remarks"], target_rows(answer)))
     out += line_charts(answer)
@@ -138,8 +141,6 @@ def answer_section(answer):
 def experiment_section(one, answers):
     out = [f"<section><h2 id=\"{text(one['id'])}\">{text(one['id'])}: {text(one['title'])}</h2>",
            f"<p class=\"quiet\">After {text(one['source'])}.</p>", f"<p class=\"verdict\">{text(one['verdict'])}</p>"]
-    if documents.elsewhere(one):
-        out.append(f"<p class=\"quiet\">{text(documents.elsewhere(one))}</p>")
     if one["original"]:
         out.append(table(["figure", "the original", "here"], [[("", text(each["what"])), ("", text(each["said"])), ("", text(each["here"]))] for each in one["original"]]))
     for name in one["questions"]:

@@ -28,13 +28,13 @@ def rounds_text(result):
 
 def experiment_lines(one, answers):
     lines = [f"## {one['id']}: {one['title']}", "", f"After {one['source']}. Verdict: {one['verdict']}.", ""]
-    if documents.elsewhere(one):
-        lines += [documents.elsewhere(one), ""]
     if one["original"]:
         lines += ["| | the original | here |", "|---|---|---|"]
         lines += [f"| {cell(each['what'])} | {cell(each['said'])} | {cell(each['here'])} |" for each in one["original"]] + [""]
     for name in one["questions"]:
         lines += ["#" + line if line.startswith("## ") else line for line in report.answer_lines(answers[name])]
+        if documents.elsewhere(answers[name]):
+            lines += [documents.elsewhere(answers[name]) + ".", ""]
         lines += [f"Repeat: `sluice bench --only {name}`", ""]
     if one["missing"]:
         lines += ["Not measured:", ""] + [f"- {'; '.join(what)}: {why}" for why, what in documents.by_reason(one["missing"])] + [""]

@@ -1,0 +1,62 @@
+"""The rows that need an RDMA device or the kernel module, measured in a guest of the lab by the same program. Judges nothing.
+
+The guest's rounds.json lies in a folder of the report, which the guest can write to: a run that is interrupted goes on from it.
+"""
+import json
+import os
+import shlex
+import subprocess
+import sys
+
+import compare
+import machine
+
+LAB = os.path.join(compare.ROOT, "tools", "lab", "lab.py")
+MODULE = os.path.join("kernel_compat", "module", "sluice.ko")
+FOLDER = "guest"
+# VGG16's tensors at both ends, and a copy.
+MEMORY = "4G"
+# For the command line's sake; a run that takes longer goes on from its last round.
+TIMEOUT = "12h"
+
+
+def wanted(asked):
+    """The names of the questions with rows that this machine lacks the device for."""
+    lacks = {"rdma": not machine.rdma_devices(), "module": not machine.has_module()}
+    return [name for name, one in asked.items() if any(lacks.get(row.get("device"), False) for row in one["rows"])]
+
+
+def command(options, names):
+    """What the lab is to run. `options` as bench.py read them."""
+    folder, module = os.path.join(os.path.abspath(options.report), FOLDER), os.path.join(options.bin, MODULE)
+    bench = [sys.executable, "-B", os.path.join(compare.ROOT, "tools", "bench", "bench.py"), "--devices", "--only", ",".join(names), "--bin", options.bin,
+             "--rounds", str(options.rounds), "--max-steal", str(options.max_steal), "--report", folder]
+    bench += ["--" + name for name in ("judge", "peers", "replace") if getattr(options, name)]
+    load = f"/sbin/insmod {shlex.quote(module)}; " if os.path.exists(module) else ""
+    return [sys.executable, "-B", LAB, "run", "--memory", MEMORY, "--timeout", TIMEOUT, "--artifacts", folder, "--",
+            "sh", "-c", f"/sbin/modprobe veth; {load}exec {shlex.join(bench)}"]
+
+
+def run(options, names, say):
+    """The guest's result, of this run and those before it; None if there is none. Blocks until the guest has ended."""
+    folder = os.path.join(options.report, FOLDER)
+    os.makedirs(folder, exist_ok=True)
+    say(f"in a guest of the lab: {', '.join(names)}")
+    lab = subprocess.Popen(command(options, names), cwd=compare.ROOT, stdout=subprocess.DEVNULL)
+    try:
+        code = lab.wait()
+    finally:
+        if lab.poll() is None:
+            lab.terminate()  # it ends its guest
+            lab.wait()
+    if code not in (0, 1):
+        say(f"the guest ended with {code}; what it measured counts. Its logs are in {folder}; sluice lab run -- true tries a guest")
+    return recorded(options)
+
+
+def recorded(options):
+    try:
+        with open(os.path.join(options.report, FOLDER, "result.json"), encoding="utf-8") as file:
+            return json.load(file)
+    except OSError:
+        return None
