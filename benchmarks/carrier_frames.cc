@@ -3,8 +3,8 @@
 // sessions.
 //
 // --mode packet_trip, xdp_trip      one frame forth and one back: seconds of the round trip
-//        packet_frames, xdp_frames  32 frames in one call, until all of them have come: seconds of
-//                                   each frame, so that 1 / seconds are frames a second
+//        packet_frames, xdp_frames  --under-way frames in one call, until all of them have come:
+//                                   seconds of each frame, so that 1 / seconds are frames a second
 // The veth pair hands frames over within the sender's call: a time has both ends.
 #include <cstring>
 #include <span>
@@ -23,7 +23,6 @@ namespace {
 using namespace sluice;
 using namespace sluice::l2;
 
-constexpr size_t kFramesOfCall = 32;
 constexpr uint64_t kWarmUp = 200;
 // What is not there by then was lost.
 constexpr uint64_t kLimitNs = 1'000'000'000;
@@ -88,7 +87,7 @@ uint64_t receive(EndOfWire& end, uint32_t next, uint64_t count) {
 
 int measure(const bare::Options& options, bool xdp, bool trip) {
   EndOfWire near(bare::End::kNear, xdp), far(bare::End::kFar, xdp);
-  const uint64_t count = trip ? 1 : kFramesOfCall;
+  const uint64_t count = trip ? 1 : options.under_way;
   Frames forth(options, far, count), back(options, near, count);
   bare::Samples seconds;
   double cpu = 0;
@@ -128,6 +127,7 @@ int main(int argc, char** argv) {
   options.modes = {"packet_trip", "xdp_trip", "packet_frames", "xdp_frames"};
   options.mode = "packet_trip";
   options.iterations = 20'000;
+  options.under_way = 32;
   bare::parse_or_exit(options, argc, argv);
   bare::pin_to_cpu(0);
   return measure(options, options.mode.starts_with("xdp"),

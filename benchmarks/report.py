@@ -10,6 +10,8 @@ SHOWN = {
     "cpu_ns_per_message": ("us CPU per message", 1e-3),
     "step_seconds": ("", 1.0),
     "kernel_copied_percent": ("%", 1.0),
+    "interrupts_per_message": ("interrupts per message", 1.0),
+    "switches_per_message": ("switches per message", 1.0),
 }
 # Times span malloc (ns) to a training step (s).
 TIME_UNITS = [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (0.0, "ns")]

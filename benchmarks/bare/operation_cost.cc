@@ -15,12 +15,16 @@
 //                      interrupt to an idle processor, and a switch to the thread. Only wakes count
 //                      whose thread did sleep (its voluntary switches)
 //        eventfd_wake  the same by eventfd(2)
+//        interrupt     what a running thread loses to an interrupt of its processor: a timer that
+//                      wakes nobody expires every 50 us; the gaps it leaves in a loop that reads
+//                      the clock. The kernel's work for the timer is in it
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -296,6 +300,41 @@ Timing wake(const Options& options, Count& count, bool futex) {
   return timing;
 }
 
+// Of the timer. Between two expiries a loop that reads the clock runs some thousand times.
+constexpr uint64_t kTimerNs = 50'000;
+// A shorter gap is a slow step of the loop, no interrupt: entering and leaving the kernel takes
+// more.
+constexpr uint64_t kGapNs = 200;
+
+uint64_t expiries_of(int timer) {
+  uint64_t expiries = 0;
+  if (read(timer, &expiries, sizeof expiries) != sizeof expiries && errno != EAGAIN) die("timerfd");
+  return expiries;
+}
+
+// Each expiry must leave a gap: else the interrupts went to another processor.
+Timing interrupt(const Options& options, Count& count) {
+  const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+  const itimerspec every{.it_interval = {0, kTimerNs}, .it_value = {0, kTimerNs}};
+  if (timer < 0 || timerfd_settime(timer, 0, &every, nullptr) != 0) die("timerfd");
+  Timing timing;
+  for (uint64_t last = now_ns(), now; timing.batches < options.iterations; last = now) {
+    now = now_ns();
+    if (now - last < kGapNs) continue;
+    burn_ns(options.slow_ns);
+    const double gap = static_cast<double>((options.slow_ns != 0 ? now_ns() : now) - last) * 1e-9;
+    timing.seconds.add(gap);
+    timing.total += gap;
+    ++timing.batches;
+    now = now_ns();
+  }
+  // A gap may hold several expiries, and a host may take the processor away for longer than one.
+  const uint64_t expiries = expiries_of(timer);
+  close(timer);
+  count = {expiries >= timing.batches / 2 ? timing.batches : 0, timing.batches};
+  return timing;
+}
+
 Timing measure(const Options& options, Count& count) {
   if (options.mode == "system_call") return system_call(options, count);
   if (options.mode == "lock" || options.mode == "lock_shared")
@@ -303,6 +342,7 @@ Timing measure(const Options& options, Count& count) {
   if (options.mode == "atomic" || options.mode == "atomic_shared")
     return atomic_addition(options, count, options.mode == "atomic_shared");
   if (options.mode == "cache_miss") return cache_miss(options, count);
+  if (options.mode == "interrupt") return interrupt(options, count);
   return wake(options, count, options.mode == "futex_wake");
 }
 
@@ -337,8 +377,8 @@ int run(Options options) {
 int main(int argc, char** argv) {
   bare::Options options;
   options.name = "operation_cost";
-  options.modes = {"system_call",   "lock",       "lock_shared", "atomic",
-                   "atomic_shared", "cache_miss", "futex_wake",  "eventfd_wake"};
+  options.modes = {"system_call", "lock",       "lock_shared",  "atomic",   "atomic_shared",
+                   "cache_miss",  "futex_wake", "eventfd_wake", "interrupt"};
   options.mode = "system_call";
   options.size = 1u << 30;  // of cache_miss alone
   options.iterations = 20'000;

@@ -31,6 +31,8 @@ class ReceiveRing {
   // The next frame's payload, or null; valid until release().
   const unsigned char* next(size_t& bytes);
   void release();
+  // Fetches the frame that lies so many ahead into the caches.
+  void prefetch(unsigned ahead) const;
 
  private:
   tpacket2_hdr* header() const;

@@ -255,6 +255,11 @@ class Document(unittest.TestCase):
         one = self.built({"a": [1] * 7, "b": [2] * 7}, {"what": "w", "said": "x", "ours": {"question": "q", "row": "b", "of": "a"}}, rounds=1)
         self.assertEqual(one["experiments"][0]["original"][0]["here"], "2 times (1 round)")
 
+    def test_says_of_a_sum_of_rows_how_often_it_is_what_a_line_leaves_a_frame(self):
+        built = self.built({"a": [100e-9] * 7, "b": [34.4e-9] * 7},
+                           {"what": "w", "said": "x", "ours": {"question": "q", "row": "a", "plus": ["b"], "budget_ns": [67.2, 16.8]}})
+        self.assertEqual(built["experiments"][0]["original"][0]["here"], "134 ns, 7.44 Mpps: 2, 8 times")
+
     def test_says_nothing_of_ours_where_there_is_no_figure(self):
         built = self.built({"a": [1] * 7, "b": [None] * 7}, {"what": "w", "said": "x", "ours": {"question": "q", "row": "b", "of": "a"}})
         self.assertEqual(built["experiments"][0]["original"][0]["here"], "-")

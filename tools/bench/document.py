@@ -48,7 +48,7 @@ def beside(item, answers):
     ours, here, summary = item.get("ours"), "-", None
     rows = {row["name"]: row for row in answers.get(ours["question"], {"rows": []})["rows"]} if ours else {}
     if ours and ours["row"] in rows:
-        values = rows[ours["row"]]["values"]
+        values = summed([rows[name]["values"] for name in (ours["row"], *ours.get("plus", [])) if name in rows])
         if ours.get("of") in rows:
             values = judging.per_round(values, rows[ours["of"]]["values"])
         if "bytes_per_item" in ours:
@@ -56,11 +56,24 @@ def beside(item, answers):
         summary = judging.summary(values)
         if summary and "of" in ours:
             here = report.estimate(summary).replace(" (", " times (", 1)
+        elif summary and "budget_ns" in ours:
+            here = against_budget(summary["median"] * 1e9, ours["budget_ns"])
         elif summary and "unit" in ours:
             here = f"{report.estimate(summary)} {ours['unit']}"
         elif summary:
             here = report.shown(rows[ours["row"]]["metric"], summary)
     return {"what": item["what"], "said": item["said"], "here": here, "summary": summary, "ours": ours}
+
+
+def summed(columns):
+    """Per round, None where a figure is missing."""
+    return [None if None in each else sum(each) for each in zip(*columns)]
+
+
+def against_budget(ns, budgets):
+    """Of a frame: its time, its rate, and how often its time is what a line leaves, at each speed."""
+    times = ", ".join(report.digits(ns / budget) for budget in budgets)
+    return f"{report.digits(ns)} ns, {report.digits(1e3 / ns)} Mpps: {times} times"
 
 
 def verdict_line(result, answers):

@@ -88,6 +88,6 @@ def narrowed(experiments, asked):
     """The same questions with the rows that decide something: those of targets, baselines, and figures beside an original's. Peers stay."""
     beside = {}
     for ours in (each["ours"] for one in experiments for each in one["original"] if "ours" in each):
-        beside.setdefault(ours["question"], set()).update((ours["row"], ours.get("of", ours["row"])))
+        beside.setdefault(ours["question"], set()).update((ours["row"], ours.get("of", ours["row"]), *ours.get("plus", [])))
     return {name: questions.narrowed(one, beside.get(name, set()) | {row["name"] for row in one["rows"] if "peer" in row})
             for name, one in asked.items()}
