@@ -10,6 +10,7 @@ SHOWN = {
     "cpu_ns_per_message": ("us CPU per message", 1e-3),
     "step_seconds": ("", 1.0),
     "kernel_copied_percent": ("%", 1.0),
+    "communication_percent": ("% of the time", 1.0),
     "interrupts_per_message": ("interrupts per message", 1.0),
     "switches_per_message": ("switches per message", 1.0),
 }

@@ -7,7 +7,8 @@ nothing of rounds, ratios or reports.
 Metrics: one_way_ns (the median), one_way_p99_ns, seconds (of one iteration or step),
 step_seconds (of one step of a parameter server, weights and gradients),
 bytes_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends), kernel_copied_percent (of what was to be sent without a copy),
-interrupts_per_message and switches_per_message (of the whole machine). A record that did not verify has no metrics at all.
+interrupts_per_message and switches_per_message (of the whole machine),
+communication_percent (of the time). A record that did not verify has no metrics at all.
 """
 import json
 import math
@@ -15,7 +16,7 @@ import math
 # Metrics where more is better; all others are costs.
 MORE_IS_BETTER = {"bytes_per_second"}
 METRICS = {"one_way_ns", "one_way_p99_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb", "cpu_ns_per_message", "step_seconds",
-           "kernel_copied_percent", "interrupts_per_message", "switches_per_message"}
+           "kernel_copied_percent", "interrupts_per_message", "switches_per_message", "communication_percent"}
 
 PERF_SCHEMA = "sluice.perf/1"
 DEMO_SCHEMA = "sluice.demo/1"
@@ -89,6 +90,7 @@ def _from_line(line):
         "cpu_seconds_per_gb": line.get("cpu_seconds_per_gb"),
         "cpu_ns_per_message": line.get("cpu_ns_per_message"),
         "kernel_copied_percent": line.get("kernel_copied_percent"),
+        "communication_percent": _product(line.get("communication_share"), 100),
         "interrupts_per_message": line.get("interrupts_per_message"),
         "switches_per_message": line.get("switches_per_message"),
     }

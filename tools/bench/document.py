@@ -151,6 +151,11 @@ def counts(document):
     return {each: verdicts.count(each) for each in (judging.PASS, judging.FAIL, judging.INCONCLUSIVE, judging.MISSING)}
 
 
+def failing(document):
+    """(question, target) of the targets that fail."""
+    return [(one["question"], target) for one in document["answers"] for target in one["targets"] if target["verdict"] == judging.FAIL]
+
+
 def merged(results, experiments):
     """One result of several. Rounds of one question add up where machine, programs and rows are the same (record.py). Else an
     answer is the first's, and what has no figure there is taken from the next one, which says where it was measured.

@@ -156,6 +156,15 @@ def machine_text(result):
     return f"Machine and run: {about.get('cpu')}, {about.get('cpus')} processors, kernel {about.get('kernel')}; {result['started'][:16].replace('T', ' ')} UTC, {result['seconds']:.0f} s, {summary.rounds_text(result)}"
 
 
+def failing(result):
+    """The first table: what fails."""
+    rows = []
+    for name, target in documents.failing(result):
+        answer = {"targets": [target]}
+        rows.append([("", f"<a href=\"#{text(name)}\">{text(name)}</a>"), *target_rows(answer)[0]])
+    return [table(["what fails", "target", "bound", "ratio (95 %)", "verdict", "remarks"], rows)] if rows else []
+
+
 def head(result):
     said = documents.counts(result)
     counts = ", ".join(f"{number} {verdict_word(verdict)}" for verdict, number in said.items())
@@ -170,7 +179,7 @@ def head(result):
             *(f"<p class=\"caveat\">{text(each)}.</p>" for each in documents.caveats(result)),
             "<p>Figures of this machine beside those of the documents that sluice comes from. A target is a bound for the ratio of two rows. Compare by ratios: those are of programs that ran "
             "one after the other in the same round. Times depend on the machine, and those of an emulated guest say nothing about hardware.</p>",
-            table(["experiment", "", "verdict"], rows),
+            *failing(result), table(["experiment", "", "verdict"], rows),
             f"<p class=\"quiet\">Peers that are not installed: {', '.join(absent)}.</p>" if absent else "",
             f"<details><summary>{text(machine_text(result))}</summary><dl>{listed}</dl></details>"]
 

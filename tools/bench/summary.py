@@ -41,11 +41,24 @@ def experiment_lines(one, answers):
     return lines
 
 
+def failing_lines(result):
+    failing = documents.failing(result)
+    if not failing:
+        return []
+    lines = ["## What fails", "", "| question | target | bound | ratio | remarks |", "|---|---|---|---|---|"]
+    for name, target in failing:
+        compared, bound, ratio, _, remark = report.target_line(target)[2:-2].split(" | ")
+        lines.append(f"| {name} | {compared} | {bound} | {ratio} | {remark} |")
+    return lines + [""]
+
+
 def markdown(result):
     answers = {one["question"]: one for one in result["answers"]}
     about = "; ".join(f"{key} {value}" for key, value in result["environment"].items())
     lines = [f"Taken {result['started']} by `{' '.join(result['command'])}` in {result['seconds']:.0f} s, {rounds_text(result)}"
              + (", **interrupted**" if result["interrupted"] else "") + ".", "", *(text for each in documents.caveats(result) for text in (each + ".", "")), f"Machine: {about}", ""]
+    said = documents.counts(result)
+    lines += [f"{documents.targets_text(sum(said.values()))}: " + ", ".join(f"{number} {verdict}" for verdict, number in said.items()) + ".", "", *failing_lines(result)]
     for one in result["experiments"]:
         lines += experiment_lines(one, answers)
     absent = [f"{each['program']} ({peers.where_from(each)})" for each in result["peers"] if not each["installed"]]
