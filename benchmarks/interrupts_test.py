@@ -14,6 +14,7 @@ import interrupts  # noqa: E402
 
 TABLE = """           CPU0       CPU1
  24:          1          2  IO-APIC   5-edge      ACPI:Ged
+ 25:          4          0 GICv3  27 Level     arch_timer
  31:         10          0 PCI-MSIX-0000:00:01.0   3-edge      virtio0-stats
 LOC:        100         50   Local timer interrupts
 RES:          7          0   Rescheduling interrupts
@@ -24,7 +25,7 @@ SLEEPS = "import os, time, json\nfor _ in range(1000): time.sleep(1e-6)\nprint(j
 
 class Interrupts(unittest.TestCase):
     def test_are_counted_by_kind_over_all_processors_without_the_numbers_of_their_names(self):
-        self.assertEqual(interrupts.interrupts(TABLE), {"device": 13, "LOC": 150, "RES": 7, "ERR": 3})
+        self.assertEqual(interrupts.interrupts(TABLE), {"device": 17, "LOC": 150, "RES": 7, "ERR": 3})
 
     def test_of_a_message_are_the_difference_divided_by_the_messages(self):
         before = {"interrupts": {"LOC": 10, "RES": 0}, "softirqs": 5, "switches": 100}
