@@ -10,6 +10,7 @@ SHOWN = {
     "cpu_ns_per_message": ("us CPU per message", 1e-3),
     "step_seconds": ("", 1.0),
     "kernel_copied_percent": ("%", 1.0),
+    "kernel_functions": ("functions of the kernel", 1.0),
     "link_share": ("of the link", 1.0),
     "jain_index": ("Jain's index", 1.0),
     "queued_bytes": ("KiB queued", 1 / 1024),

@@ -8,7 +8,8 @@ Metrics: one_way_ns (the median), one_way_p99_ns, seconds (of one iteration or s
 step_seconds (of one step of a parameter server, weights and gradients),
 bytes_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends), kernel_copied_percent (of what was to be sent without a copy),
 interrupts_per_message and switches_per_message (of the whole machine),
-communication_percent (of the time), link_share, jain_index (fairness of shares, 1 is equal), queued_bytes (at most, in a switch). A record that did not verify has no metrics at all.
+communication_percent (of the time), link_share, jain_index (fairness of shares, 1 is equal), queued_bytes (at most, in a switch),
+kernel_functions (that a send enters). A record that did not verify has no metrics at all.
 """
 import json
 import math
@@ -17,7 +18,7 @@ import math
 MORE_IS_BETTER = {"bytes_per_second", "link_share", "jain_index"}
 METRICS = {"one_way_ns", "one_way_p99_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb", "cpu_ns_per_message", "step_seconds",
            "kernel_copied_percent", "interrupts_per_message", "switches_per_message", "communication_percent",
-           "link_share", "jain_index", "queued_bytes"}
+           "link_share", "jain_index", "queued_bytes", "kernel_functions"}
 
 PERF_SCHEMA = "sluice.perf/1"
 DEMO_SCHEMA = "sluice.demo/1"
@@ -91,7 +92,7 @@ def _from_line(line):
         "cpu_seconds_per_gb": line.get("cpu_seconds_per_gb"),
         "cpu_ns_per_message": line.get("cpu_ns_per_message"),
         "kernel_copied_percent": line.get("kernel_copied_percent"),
-        **{name: line.get(name) for name in ("link_share", "jain_index", "queued_bytes")},
+        **{name: line.get(name) for name in ("link_share", "jain_index", "queued_bytes", "kernel_functions")},
         "communication_percent": _product(line.get("communication_share"), 100),
         "interrupts_per_message": line.get("interrupts_per_message"),
         "switches_per_message": line.get("switches_per_message"),

@@ -68,9 +68,9 @@ class Figures:
     def of(self, kind, source, name):
         if kind == "?":
             return self._verdict(source, name)
-        if source in self._asked:
-            return self._figure(source, name)
-        return self._beside_original(source, name)
+        whats = [each["what"] for one in self._known if one["id"] == source for each in one["original"]]
+        # "module" is a question and an experiment.
+        return self._figure(source, name) if source in self._asked and name not in whats else self._beside_original(source, name)
 
     def _figure(self, question, name):
         ours, _, other = name.partition(" / ")
