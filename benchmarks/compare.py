@@ -250,6 +250,7 @@ def answer(question, rounds):
     rows = {row["name"]: row for row in question["rows"]}
     baseline = rows[question["baseline"]]
     return {"question": question["question"], "asks": question["asks"],
+            **({"pareto": question["pareto"]} if "pareto" in question else {}),
             "baseline": question["baseline"], "rounds": len(rounds), "left_out": question.get("left_out", 0),
             "rejected_rounds": sum(one["rejected"] for one in rounds),
             "rejected": [one["rejected"] for one in rounds],

@@ -93,6 +93,11 @@ class Results(unittest.TestCase):
         with self.assertRaisesRegex(row_results.Unreadable, "2 of 2"):
             row_results.select(row_results.parse(json.dumps(document)), {"test": "send_lat"})
 
+    def test_of_sluice_perf_have_the_processor_of_each_end_where_it_says_so(self):
+        result = {"test": "send_bw", "transport": "tcp", "size_bytes": 64, "verified_bytes": 10, "errors": 0, "bytes_per_second": 7, "used": {"client": {"cpu_share": 0.5}, "server": {}}}
+        metrics = row_results.parse(json.dumps({"schema": "sluice.perf/1", "results": [result]}))[0]["metrics"]
+        self.assertEqual(metrics, {"bytes_per_second": 7, "cpu_percent_client": 50.0})
+
     def test_of_sluice_demo_are_the_median_pull_by_mode_and_path(self):
         document = {"schema": "sluice.demo/1", "results": [
             {"mode": "zerocopy", "path": path, "step_seconds": {"median": 9},
@@ -148,6 +153,14 @@ class Comparison(unittest.TestCase):
         answer, text = ask(rows, [{"row": "near", "of": "base", "at_most": 1.1}], run=scripted(figures))
         self.assertEqual(answer["targets"][0]["verdict"], judging.INCONCLUSIVE)
         self.assertIn("| inconclusive |", text)
+
+    def test_names_the_settings_that_no_other_beats_in_gain_and_cost(self):
+        def point(name, gain, cost):
+            return [{"name": name + end, "metric": metric, "summary": judging.summary([value])} for end, metric, value in (("", "bytes_per_second", gain), (", CPU", "cpu_ns_per_message", cost))]
+        answer = {"pareto": ", CPU", "rows": point("slow", 1, 1) + point("worse", 1, 2) + point("fast", 3, 3) + point("equal", 3, 3) + point("dearer", 3, 4) + [{"name": "alone", "metric": "bytes_per_second", "summary": None}]}
+        self.assertEqual([(name, best) for name, _, _, best in report.pareto(answer)], [("slow", True), ("worse", False), ("fast", True), ("equal", True), ("dearer", False)])
+        self.assertEqual([line.split(" | ")[0] for line in report.pareto_lines(answer)[3:]], ["| slow", "| fast", "| equal"])
+        self.assertEqual(report.pareto_lines({"rows": []}), [])
 
     def test_prints_no_number_for_a_row_whose_payload_was_wrong_in_one_round(self):
         rows = [row("base", ["base"]), row("wrong", ["wrong"])]

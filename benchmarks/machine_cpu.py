@@ -84,6 +84,7 @@ def main():
         "verified": result["errors"] == 0 and result["verified_bytes"] > 0,
         "bytes_per_second": result["bytes_per_second"],
         "cpu_seconds_per_gb": used / (moved / 1e9),
+        "cpu_ns_per_message": used * 1e9 / (moved / result["size_bytes"]),
         "task_seconds_per_gb": task / (moved / 1e9),
     }))
     return 0

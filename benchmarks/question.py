@@ -16,7 +16,8 @@ name, command and select; they form one line of a chart, "series" (the name with
 row that needs one, "module" for one that needs the kernel module. Of a question, or of a row instead: "quick": {"--iterations": "4"} replaces
 the values of these flags, where a command has them, when time is short; "shares": 6 of a question, how many even
 shares of a limited time its first round may take (tools/bench/schedule.py); of a target, "quick": false
-leaves it out then (narrowed()).
+leaves it out then (narrowed()). "pareto": ", CPU" of a question: a row and the one whose name has this added are one point of a
+chart, what is gained and what it costs; narrowed() keeps all of them.
 """
 import copy
 import json
@@ -84,7 +85,8 @@ def narrowed(question, also=()):
     "left_out": how many rows that left out.
     """
     targets = [target for target in question["targets"] if target.get("quick", True)]
-    kept = {question["baseline"], *also, *(name for target in targets for name in names_in(target))}
+    pairs = {row["name"] for row in question["rows"]} if "pareto" in question else set()
+    kept = {question["baseline"], *also, *pairs, *(name for target in targets for name in names_in(target))}
     rows = [row for row in question["rows"] if row["name"] in kept]
     return dict(question, rows=rows, targets=targets, left_out=len(question["rows"]) - len(rows))
 

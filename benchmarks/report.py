@@ -10,6 +10,8 @@ SHOWN = {
     "cpu_ns_per_message": ("us CPU per message", 1e-3),
     "step_seconds": ("", 1.0),
     "kernel_copied_percent": ("%", 1.0),
+    "cpu_percent_client": ("% of a processor", 1.0),
+    "cpu_percent_server": ("% of a processor", 1.0),
     "kernel_functions": ("functions of the kernel", 1.0),
     "link_share": ("of the link", 1.0),
     "jain_index": ("Jain's index", 1.0),
@@ -81,6 +83,23 @@ def target_line(target):
     return f"| {compared(target)} | {bound} | {ratio} | {target['verdict']} | {remark} |"
 
 
+def pareto(answer):
+    """[(name, gain, cost, on the front)] of the settings of an answer; a setting is on the front if no other gains more for less."""
+    rows = {row["name"]: row for row in answer["rows"] if row["summary"]}
+    pairs = [(name, row["summary"]["median"], rows[name + answer["pareto"]]["summary"]["median"]) for name, row in rows.items() if name + answer["pareto"] in rows]
+    return [(name, gain, cost, not any(other > gain and less <= cost or other >= gain and less < cost for _, other, less in pairs)) for name, gain, cost in pairs]
+
+
+def pareto_lines(answer):
+    """The settings that no other beats in both, with what they gain and cost."""
+    if "pareto" not in answer:
+        return []
+    rows = {row["name"]: row for row in answer["rows"]}
+    front = [f"| {name} | {shown(rows[name]['metric'], rows[name]['summary'])} | {shown(rows[name + answer['pareto']]['metric'], rows[name + answer['pareto']]['summary'])} |"
+             for name, _, _, best in pareto(answer) if best]
+    return ["", "| on the Pareto front: no other gains more for less | gain | cost |", "|---|---|---|", *front] if front else []
+
+
 def answer_lines(answer):
     steal, foreign = (max(answer[key]) for key in ("steal_percent", "foreign_percent"))
     lines = [f"## {answer['question']}", "", answer["asks"], "",
@@ -89,6 +108,7 @@ def answer_lines(answer):
              "Figures: median (minimum to maximum). Ratios: median (95 % interval).", "",
              f"| row | figure | ratio to {answer['baseline']} | remarks |", "|---|---|---|---|"]
     lines += [row_line(row, answer["baseline"]) for row in answer["rows"]]
+    lines += pareto_lines(answer)
     if answer["targets"]:
         lines += ["", "| target | bound | ratio | verdict | remarks |", "|---|---|---|---|---|"]
         lines += [target_line(target) for target in answer["targets"]]

@@ -9,7 +9,8 @@ step_seconds (of one step of a parameter server, weights and gradients),
 bytes_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends), kernel_copied_percent (of what was to be sent without a copy),
 interrupts_per_message and switches_per_message (of the whole machine),
 communication_percent (of the time), link_share, jain_index (fairness of shares, 1 is equal), queued_bytes (at most, in a switch),
-kernel_functions (that a send enters). A record that did not verify has no metrics at all.
+kernel_functions (that a send enters), cpu_percent_client and
+cpu_percent_server (of one processor). A record that did not verify has no metrics at all.
 """
 import json
 import math
@@ -18,7 +19,7 @@ import math
 MORE_IS_BETTER = {"bytes_per_second", "link_share", "jain_index"}
 METRICS = {"one_way_ns", "one_way_p99_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb", "cpu_ns_per_message", "step_seconds",
            "kernel_copied_percent", "interrupts_per_message", "switches_per_message", "communication_percent",
-           "link_share", "jain_index", "queued_bytes", "kernel_functions"}
+           "link_share", "jain_index", "queued_bytes", "kernel_functions", "cpu_percent_client", "cpu_percent_server"}
 
 PERF_SCHEMA = "sluice.perf/1"
 DEMO_SCHEMA = "sluice.demo/1"
@@ -108,11 +109,17 @@ def _from_perf(result):
         "one_way_ns": _p50(result.get("latency_ns")),
         "bytes_per_second": result.get("bytes_per_second"),
         "one_way_p99_ns": (result.get("latency_ns") or {}).get("p99"),
+        **{f"cpu_percent_{end}": _product(used.get("cpu_share"), 100) for end, used in _ends(result).items()},
         # ns per byte and s per GB (10^9) are the same number.
         "cpu_seconds_per_gb": result.get("cpu_ns_per_byte"),
         "cpu_ns_per_message": _product(result.get("cpu_ns_per_byte"), result.get("size_bytes") or None),
     }
     return _record(identity, metrics, verified)
+
+
+def _ends(result):
+    used = result.get("used")
+    return {end: used[end] for end in ("client", "server") if isinstance(used.get(end), dict)} if isinstance(used, dict) else {}
 
 
 def _from_demo(result):

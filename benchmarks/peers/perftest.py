@@ -8,8 +8,13 @@ the kernel thread that soft-RoCE is (2 ms instead of 14 us). In a guest of the l
 import argparse
 import math
 import os
+import sys
 
 import pair
+
+sys.path.append(os.path.join(os.path.dirname(os.path.realpath(__file__)), ".."))
+
+import machine_cpu  # noqa: E402
 
 TESTS = ("send_lat", "write_lat", "read_lat", "send_bw", "write_bw", "read_bw")
 
@@ -25,6 +30,8 @@ def parse_arguments():
     parser.add_argument("--depth", type=int, default=128)
     parser.add_argument("--qps", type=int, help="queue pairs of a bandwidth test")
     parser.add_argument("--post-list", type=int, help="so many requests to a doorbell, in a bandwidth test")
+    parser.add_argument("--signal-every", type=int, help="so many requests to a completion, in a bandwidth test")
+    parser.add_argument("--inline", type=int, help="bytes up to which a payload stands in its request")
     parser.add_argument("--events", action="store_true", help="sleep until a completion comes")
     parser.add_argument("--limit-seconds", type=int, default=60)
     return parser.parse_args()
@@ -60,9 +67,15 @@ def main():
     flags += [] if latency else ["-t", str(options.depth)]
     flags += ["-q", str(options.qps)] if options.qps else []
     flags += ["-l", str(options.post_list)] if options.post_list else []
+    flags += ["-Q", str(options.signal_every)] if options.signal_every else []
+    flags += ["-I", str(options.inline)] if options.inline is not None else []
     flags += ["-e"] if options.events else []
+    ticks = machine_cpu.Ticks()
     output = pair.run_pair([program] + flags, [program] + flags + [options.address], port, {}, options.limit_seconds)
-    pair.print_line(name=program, mode=options.device, size_bytes=options.size, verified="unchecked", **figures(row_of(output, options.size), latency))
+    # Of all processors, and of both ends: a software device works in threads of the kernel.
+    messages = None if options.seconds else options.iterations * (2 if latency else 1)
+    cpu = {"cpu_ns_per_message": ticks.used_seconds() * 1e9 / messages} if messages else {}
+    pair.print_line(name=program, mode=options.device, size_bytes=options.size, verified="unchecked", **cpu, **figures(row_of(output, options.size), latency))
 
 
 if __name__ == "__main__":

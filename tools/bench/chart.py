@@ -93,6 +93,27 @@ def lines(series, unit, title):
     return "\n".join(out + ["</svg>"])
 
 
+def points(named, x_unit, y_unit, title):
+    """An SVG of [(name, x, y, on the front)] on logarithmic axes, each with a number; those on the front are joined. The numbers are for a legend."""
+    x_ticks, y_ticks = (decades(min(values), max(values)) for values in ([each[1] for each in named], [each[2] for each in named]))
+
+    def at(x, y):
+        return log_position(x, x_ticks[0], x_ticks[-1], LEFT + 8, RIGHT - 8), log_position(y, y_ticks[0], y_ticks[-1], BOTTOM, TOP)
+
+    out = [f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}">']
+    for tick in y_ticks:
+        y = number(at(x_ticks[0], tick)[1])
+        out.append(f'<line class="grid" x1="{LEFT}" y1="{y}" x2="{RIGHT}" y2="{y}"/><text x="{LEFT - 5}" y="{number(float(y) + 3.5)}" text-anchor="end">{tick_text(tick)}</text>')
+    out += [f'<text x="{number(at(tick, y_ticks[0])[0])}" y="{BOTTOM + 14}" text-anchor="middle">{tick_text(tick)}</text>' for tick in x_ticks]
+    out.append(f'<text x="{(LEFT + RIGHT) // 2}" y="{HEIGHT - 4}" text-anchor="middle">{html.escape(x_unit)}, against {html.escape(y_unit)}</text>')
+    front = " ".join(",".join(map(number, at(x, y))) for _, x, y, best in sorted(named, key=lambda each: each[1]) if best)
+    out.append(f'<polyline class="line s0" points="{front}"/>')
+    for index, (_, x, y, best) in enumerate(named):
+        out.append(marker(0 if best else 1, *at(x, y), 0 if best else 1))
+        out.append(f'<text x="{number(at(x, y)[0] + 6)}" y="{number(at(x, y)[1] - 5)}">{index + 1}</text>')
+    return "\n".join(out + ["</svg>"])
+
+
 def spread_out(sizes):
     """Tick sizes far enough apart that their texts do not touch: first and last, and what fits between."""
     room = (RIGHT - LEFT - 16) / max(math.log(sizes[-1] / sizes[0]), 1e-9) if len(sizes) > 1 else 0

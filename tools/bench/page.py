@@ -69,6 +69,18 @@ def line_charts(answer):
     return out
 
 
+def pareto_chart(answer):
+    """What each setting gains and costs, as points; of fewer than two there is no chart."""
+    named = report.pareto(answer) if "pareto" in answer else []
+    if len(named) < 2:
+        return []
+    metrics = {row["name"]: row["metric"] for row in answer["rows"]}
+    (x_unit, x_scale), (y_unit, y_scale) = (report.SHOWN[metrics[name]] for name in (named[0][0], named[0][0] + answer["pareto"]))
+    scaled = [(name, x * x_scale, y * y_scale, best) for name, x, y, best in named]
+    legend = "".join(f"<li>{at}: {text(name)}{' (on the front)' if best else ''}</li>" for at, (name, _, _, best) in enumerate(scaled, 1))
+    return [f"<figure>{chart.points(scaled, x_unit, y_unit, answer['question'])}<ul class=\"legend\">{legend}</ul></figure>"]
+
+
 def figure(metric, values):
     """Without the unit where the table's head has it."""
     unit, scale = report.SHOWN[metric]
@@ -133,7 +145,7 @@ def answer_section(answer):
         out.append(f"<p class=\"quiet\">{text(documents.elsewhere(answer))}</p>")
     if answer["targets"]:
         out.append(table(["target", "bound", "ratio (95 %)", "verdict", "remarks"], target_rows(answer)))
-    out += line_charts(answer)
+    out += pareto_chart(answer) + line_charts(answer)
     out += figure_tables(answer)
     return out + [commands(answer)]
 

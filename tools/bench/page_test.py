@@ -154,6 +154,15 @@ class Charts(unittest.TestCase):
             self.assertGreaterEqual(ticks[-1], high * 0.999)
             self.assertTrue(2 <= len(ticks) <= 8, ticks)
 
+    def test_numbers_the_points_of_settings_and_joins_those_on_the_front(self):
+        drawn = chart.points([("a", 10, 5, True), ("b", 10, 50, False), ("c", 1000, 40, True)], "GB/s", "us", "t")
+        self.assertEqual((drawn.count("<circle"), drawn.count("<rect")), (2, 1))
+        front = re.search(r'<polyline [^>]*points="([^"]+)"', drawn)[1].split()
+        self.assertEqual(len(front), 2)
+        (x0, y0), (x1, y1) = (map(float, each.split(",")) for each in front)
+        self.assertTrue(x0 < x1 and y0 > y1)
+        self.assertEqual(re.findall(r">(\d)</text>", drawn)[-3:], ["1", "2", "3"])
+
     def test_points_lie_inside_and_higher_figures_higher(self):
         drawn = chart.lines({"a": [(1, 2, 3, 4), (1 << 22, 300, 400, 600)]}, "us", "t")
         marks = [(float(x), float(y)) for x, y in re.findall(r'<circle [^>]*cx="([\d.]+)" cy="([\d.]+)"', drawn)]

@@ -123,4 +123,4 @@ def question_of(answer):
             for row in answer["rows"]]
     targets = [{key: target[key] for key in ("row", "of", "at_most", "at_least", "note", "best", "over", "of_over") if target.get(key) is not None}
                for target in answer["targets"]]
-    return dict({key: answer[key] for key in ("question", "asks", "baseline", "left_out")}, rows=rows, targets=targets)
+    return dict({key: answer[key] for key in ("question", "asks", "baseline", "left_out", "pareto") if key in answer}, rows=rows, targets=targets)
