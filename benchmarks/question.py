@@ -79,12 +79,12 @@ def shortened(question):
     return short
 
 
-def narrowed(question, also=()):
-    """The question with the rows that decide it: its baseline, those of its targets but the ones with "quick": false, and those in `also`.
+def narrowed(question, also=(), every_target=False):
+    """The question with the rows that decide it: its baseline, those of its targets (but the ones with "quick": false, unless `every_target`), and those in `also`.
 
     "left_out": how many rows that left out.
     """
-    targets = [target for target in question["targets"] if target.get("quick", True)]
+    targets = [target for target in question["targets"] if every_target or target.get("quick", True)]
     pairs = {row["name"] for row in question["rows"]} if "pareto" in question else set()
     kept = {question["baseline"], *also, *pairs, *(name for target in targets for name in names_in(target))}
     rows = [row for row in question["rows"] if row["name"] in kept]

@@ -274,7 +274,7 @@ def main(arguments):
         asked = catalogue.questions_of(chosen, options.quick, options.peers)
         asked = catalogue.needing_devices(asked) if options.devices else asked
         if options.judge or options.quick and catalogue.commands_of(asked, options.bin) * QUICK_LEAST_ROUNDS * QUICK_COMMAND_SECONDS > options.seconds:
-            asked = catalogue.narrowed(chosen, asked)
+            asked = catalogue.narrowed(chosen, asked, every_target=options.judge)
         return close(options, measure(options, arguments, chosen, asked))
     except (BadUsage, record.Differs, catalogue.Unknown, questions.BadQuestion) as error:
         print(f"sluice bench: {error}", file=sys.stderr)

@@ -103,6 +103,7 @@ class Catalogue(unittest.TestCase):
         asked = question("q", "abcd", targets=[{"row": "b", "of": "a", "at_most": 1}, {"row": "c", "of": "a", "at_most": 1, "quick": False}])
         narrow = questions.narrowed(asked)
         self.assertEqual(([row["name"] for row in narrow["rows"]], [target["row"] for target in narrow["targets"]], narrow["left_out"]), (["a", "b"], ["b"], 2))
+        self.assertEqual([target["row"] for target in questions.narrowed(asked, every_target=True)["targets"]], ["b", "c"])
 
     def test_of_peers_names_the_package_of_what_is_not_installed(self):
         absent = {each["program"]: each for each in peers.installed(which=lambda program: None, exists=lambda header: False)}

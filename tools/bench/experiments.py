@@ -84,10 +84,10 @@ def commands_of(asked, bin_folder):
     return sum(len({tuple(row["command"]) for row in one["rows"] if compare.missing_program(row, bin_folder) is None}) for one in asked.values())
 
 
-def narrowed(experiments, asked):
+def narrowed(experiments, asked, every_target=False):
     """The same questions with the rows that decide something: those of targets, baselines, and figures beside an original's. Peers stay."""
     beside = {}
     for ours in (each["ours"] for one in experiments for each in one["original"] if "ours" in each):
         beside.setdefault(ours["question"], set()).update((ours["row"], ours.get("of", ours["row"]), *ours.get("plus", [])))
-    return {name: questions.narrowed(one, beside.get(name, set()) | {row["name"] for row in one["rows"] if "peer" in row})
+    return {name: questions.narrowed(one, beside.get(name, set()) | {row["name"] for row in one["rows"] if "peer" in row}, every_target)
             for name, one in asked.items()}
