@@ -37,6 +37,14 @@ class Documents(unittest.TestCase):
         self.assertEqual([cell for cell in here if SPEED.search(figures.MARK.sub("", cell))], [])
 
 
+    def test_of_the_papers_confirm_no_claim_whose_target_fails(self):
+        with open(os.path.join(ROOT, "docs", "papers.md"), encoding="utf-8") as file:
+            claims = [[cell.strip() for cell in line.split("|")] for line in file if line.startswith("|") and line.count("|") == 5]
+        verdicts = [(cells[1], cells[3], [mark[4] for mark in figures.MARK.finditer(cells[4]) if mark[1] == "?"]) for cells in claims]
+        self.assertGreater(sum(bool(targets) for _, _, targets in verdicts), 10)
+        self.assertEqual([claim for claim, said, targets in verdicts if said.startswith("confirmed") and "fail" in targets], [])
+
+
 class Marks(unittest.TestCase):
     def setUp(self):
         self.figures = figures.Figures(made())
