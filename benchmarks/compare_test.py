@@ -18,6 +18,7 @@ sys.dont_write_bytecode = True
 
 import by_state  # noqa: E402
 import compare  # noqa: E402
+import grpc_rows  # noqa: E402
 import judging  # noqa: E402
 import machine  # noqa: E402
 import question as questions  # noqa: E402
@@ -118,6 +119,10 @@ class Results(unittest.TestCase):
             document = {"schema": "sluice.perf/1", "results": [
                 {"latency_ns": {"p50": 5}, "errors": errors, "verified_bytes": verified_bytes}]}
             self.assertEqual(row_results.parse(json.dumps(document))[0]["metrics"], {})
+
+    def test_of_the_table_of_grpc_tensors_are_its_ways_in_seconds(self):
+        table = "16 MiB                ms         (min to max)     GB/s  x\ngRPC tcp           20.978   (20.978 to 20.978)     0.80\nexpert unix whole    7.288     (7.288 to 7.288)     2.30\n"
+        self.assertEqual([(each["mode"], each["step_seconds"]["p50"]) for each in grpc_rows.results(table)], [("gRPC tcp", 0.020978), ("expert unix whole", 0.007288)])
 
     def test_are_numbers(self):
         for value in (float("inf"), float("nan"), True, "5", None):
