@@ -95,7 +95,7 @@ class Results(unittest.TestCase):
             row_results.select(row_results.parse(json.dumps(document)), {"test": "send_lat"})
 
     def test_of_sluice_perf_have_the_processor_of_each_end_where_it_says_so(self):
-        result = {"test": "send_bw", "transport": "tcp", "size_bytes": 64, "verified_bytes": 10, "errors": 0, "bytes_per_second": 7, "used": {"client": {"cpu_share": 0.5}, "server": {}}}
+        result = {"test": "send_bw", "transport": "tcp", "size_bytes": 64, "verified_bytes": 10, "errors": 0, "bytes_per_second": 7, "used": {"client": {"cpu_share": 0.5}, "server": None}}
         metrics = row_results.parse(json.dumps({"schema": "sluice.perf/1", "results": [result]}))[0]["metrics"]
         self.assertEqual(metrics, {"bytes_per_second": 7, "cpu_percent_client": 50.0})
 
@@ -162,8 +162,8 @@ class Comparison(unittest.TestCase):
     def test_names_the_settings_that_no_other_beats_in_gain_and_cost(self):
         def point(name, gain, cost):
             return [{"name": name + end, "metric": metric, "summary": judging.summary([value])} for end, metric, value in (("", "bytes_per_second", gain), (", CPU", "cpu_ns_per_message", cost))]
-        answer = {"pareto": ", CPU", "rows": point("slow", 1, 1) + point("worse", 1, 2) + point("fast", 3, 3) + point("equal", 3, 3) + point("dearer", 3, 4) + [{"name": "alone", "metric": "bytes_per_second", "summary": None}]}
-        self.assertEqual([(name, best) for name, _, _, best in report.pareto(answer)], [("slow", True), ("worse", False), ("fast", True), ("equal", True), ("dearer", False)])
+        answer = {"pareto": ", CPU", "rows": point("slow", 1, 1) + point("less", 0.5, 1) + point("worse", 1, 2) + point("fast", 3, 3) + point("equal", 3, 3) + point("dearer", 3, 4) + [{"name": "alone", "metric": "bytes_per_second", "summary": None}]}
+        self.assertEqual([(name, best) for name, _, _, best in report.pareto(answer)], [("slow", True), ("less", False), ("worse", False), ("fast", True), ("equal", True), ("dearer", False)])
         self.assertEqual([line.split(" | ")[0] for line in report.pareto_lines(answer)[3:]], ["| slow", "| fast", "| equal"])
         self.assertEqual(report.pareto_lines({"rows": []}), [])
 

@@ -43,7 +43,7 @@ class PathTrace(unittest.TestCase):
         self.assertEqual(len(calls), 2)
 
     def test_counts_functions_until_the_driver_of_calls_that_sent_a_frame(self):
-        calls = [["a", "b", path_trace.DRIVER, "c"], ["a", "b", "c", path_trace.DRIVER], ["a", "x", path_trace.DRIVER], ["netlink"]]
+        calls = [["a", "b", path_trace.DRIVER, "c"], ["a", "b", "c", path_trace.DRIVER], ["a", "x", path_trace.DRIVER], ["netlink", "x"]]
         self.assertEqual(path_trace.judged(calls, True), {"kernel_functions": 2, "functions_in_all": 4, "sends": 3, "path": ["a", "b"]})
         self.assertIsNone(path_trace.judged([["netlink"]], False))
 
