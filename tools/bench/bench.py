@@ -179,7 +179,9 @@ class Run:
         self._others = [self._there(one, described) for one in (self._before or {"answers": []})["answers"] if one["question"] not in asked]
         # Of a result that cannot be gone on with, nothing is left to say.
         earlier = self._before if any(self._rounds_before.values()) else None
-        self._about = {"command": ["sluice", "bench", *arguments], "started": earlier["started"] if earlier else now, "runs": (earlier["runs"] if earlier else 0) + 1,
+        # The guest's folder is the lab's business, and of one machine.
+        said = [each for each in arguments if each not in ("--report", options.report)] if options.devices else arguments
+        self._about = {"command": ["sluice", "bench", *said], "started": earlier["started"] if earlier else now, "runs": (earlier["runs"] if earlier else 0) + 1,
                        "quick": options.quick, "rounds_asked": options.rounds, "environment": described, "peers": peers.installed() if options.peers else []}
         self._seconds_before = earlier["seconds"] if earlier else 0.0
         self._begun = self._kept = time.monotonic()

@@ -29,7 +29,7 @@ def wanted(asked):
 def command(options, names):
     """What the lab is to run. `options` as bench.py read them."""
     folder, module = os.path.join(os.path.abspath(options.report), FOLDER), os.path.join(options.bin, MODULE)
-    bench = [sys.executable, "-B", os.path.join(compare.ROOT, "tools", "bench", "bench.py"), "--devices", "--only", ",".join(names), "--bin", options.bin,
+    bench = [sys.executable, "-B", os.path.join(compare.ROOT, "tools", "bench", "bench.py"), "--devices", "--only", ",".join(names),
              "--rounds", str(options.rounds), "--max-steal", str(options.max_steal), "--report", folder]
     bench += ["--" + name for name in ("judge", "peers", "replace") if getattr(options, name)]
     load = f"/sbin/insmod {shlex.quote(module)}; " if os.path.exists(module) else ""
@@ -42,7 +42,9 @@ def run(options, names, say):
     folder = os.path.join(options.report, FOLDER)
     os.makedirs(folder, exist_ok=True)
     say(f"in a guest of the lab: {', '.join(names)}")
-    lab = subprocess.Popen(command(options, names), cwd=compare.ROOT, stdout=subprocess.DEVNULL)
+    # The folder of programs by the environment, which the guest has too: an argument would be in the result.
+    environment = dict(os.environ, SLUICE_BENCH_BIN=options.bin)
+    lab = subprocess.Popen(command(options, names), cwd=compare.ROOT, stdout=subprocess.DEVNULL, env=environment)
     try:
         code = lab.wait()
     finally:

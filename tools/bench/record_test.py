@@ -229,12 +229,14 @@ class Guest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             lab = os.path.join(folder, "lab.py")
             pathlib.Path(lab).write_text("import json, sys\nfolder = sys.argv[sys.argv.index('--artifacts') + 1]\n"
-                                         "json.dump({'asked': sys.argv[-1]}, open(folder + '/result.json', 'w'))\nsys.exit(99)\n", encoding="utf-8")
+                                         "json.dump({'asked': sys.argv[-1], 'bin': __import__('os').environ['SLUICE_BENCH_BIN']}, open(folder + '/result.json', 'w'))\nsys.exit(99)\n", encoding="utf-8")
             options = argparse.Namespace(report=folder, bin="/b", rounds=7, max_steal=5.0, judge=True, peers=False, replace=False)
             said = []
             with unittest.mock.patch.object(guest, "LAB", lab):
-                asked = guest.run(options, ["module", "rdma_cpu"], said.append)["asked"]
-            self.assertIn(f"--devices --only module,rdma_cpu --bin /b --rounds 7 --max-steal 5.0 --report {folder}/guest --judge", asked)
+                result = guest.run(options, ["module", "rdma_cpu"], said.append)
+            asked = result["asked"]
+            self.assertEqual(result["bin"], "/b")
+            self.assertIn(f"--devices --only module,rdma_cpu --rounds 7 --max-steal 5.0 --report {folder}/guest --judge", asked)
             self.assertIn("ended with 99", said[-1])
 
     def test_asks_no_row_that_needs_no_device(self):
