@@ -23,6 +23,7 @@
 #include "tools/perf/flags/personality.h"
 #include "tools/proxy/proxy_command.h"
 #include "tools/tune/tune_command.h"
+#include "tools/tune_system/tune_system_command.h"
 #include "tools/version.h"
 
 namespace {
@@ -74,6 +75,8 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == "lab") return sluice::tools::run_lab(argc - 2, argv + 2);
   if (argc > 1 && std::string(argv[1]) == "bench")
     return sluice::tools::run_bench(argc - 2, argv + 2);
+  if (argc > 2 && std::string(argv[1]) == "tune" && std::string(argv[2]) == "system")
+    return sluice::tools::run_tune_system(argc - 3, argv + 3);
   CLI::App app("sluice moves tensors between processes", "sluice");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("sluice ") + sluice::tools::kVersion);

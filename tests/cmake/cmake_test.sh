@@ -18,14 +18,16 @@ check() {
 }
 check "$work/consumer/readme"
 
-# The command, too, with the Python part of the lab. That of bench needs the sources.
+# The command, too, with the Python parts of lab and tune system. That of bench needs the sources.
 command=$work/usr/bin/sluice
 "$command" version | grep -qx 'sluice [0-9.]*' || { echo "$command version printed something else"; exit 1; }
 "$command" perf send_lat --self --transport shm --iters 100 --size 64 >>"$work/log" || { cat "$work/log"; exit 1; }
 for part in lab bench; do
   "$command" "$part" --help | grep -q '^usage: sluice '"$part" || { echo "$command $part --help printed something else"; exit 1; }
 done
-if "$command" lab --help | grep -q 'without the Python part'; then echo "$command lab is installed without its Python part"; exit 1; fi
+for part in lab "tune system"; do  # two words
+  if "$command" $part --help | grep -q 'without the Python part'; then echo "$command $part is installed without its Python part"; exit 1; fi
+done
 
 # Without the packages of the command the text names them.
 if cmake -S "$root" -B "$work/without" -DSLUICE_BUILD_COMMAND=ON -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON >"$work/refusal" 2>&1; then

@@ -42,6 +42,8 @@ class Manual(command.CommandTest):
         self.assertEqual(set(self.complete("lab", "--no")), {"--nodes", "--node"})
         self.assertEqual(set(self.complete("lab", "s")), {"shell"})
         self.assertEqual(set(self.complete("bench", "--re")), {"--report"})
+        self.assertEqual(set(self.complete("tune", "")), {"-h", "--help", "--if-needed", "--dry-run", "system"})
+        self.assertEqual(set(self.complete("tune", "system", "--i")), {"--interface", "--integrity", "--ipv6"})
 
     @unittest.skipUnless(shutil.which("zsh"), "no zsh; tools/setup --shells")
     def test_zsh_completes_as_it_is_typed(self):
@@ -107,7 +109,7 @@ class Manual(command.CommandTest):
         self.assertIn("another folder", self.run_command("manual", "--all", "/proc/no", expect=1).stderr)
         shutil.rmtree(folder)
 
-    def test_lab_and_bench_have_help_without_their_python_part(self):
+    def test_python_programs_have_help_without_their_python_part(self):
         # A copy of the binary alone: no runfiles beside it, and none named.
         alone = os.path.join(self.folder, "alone")
         self.addCleanup(shutil.rmtree, alone, True)
@@ -115,19 +117,20 @@ class Manual(command.CommandTest):
         copy = shutil.copy(os.path.realpath(command.BINARY), os.path.join(alone, "bin/sluice"))
         settings = {name: value for name, value in command.environment().items() if not name.startswith("RUNFILES")}
         tree = pathlib.Path(os.path.realpath(__file__)).parents[2]
-        for name, verbs in (("lab", ("", "run", "shell", "prepare", "headers", "fault")), ("bench", ("",))):
+        for name, verbs in (("lab", ("", "run", "shell", "prepare", "headers", "fault")), ("bench", ("",)), ("tune system", ("",))):
+            file = name.replace(" ", "_")
             with self.subTest(name):
-                done = subprocess.run([copy, name, "--help"], capture_output=True, text=True, env=settings, timeout=60, check=False)
+                done = subprocess.run([copy, *name.split(), "--help"], capture_output=True, text=True, env=settings, timeout=60, check=False)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertTrue(done.stdout.startswith(f"usage: sluice {name} "), done.stdout)
-                self.assertIn(f"SLUICE_{name.upper()}_HOME", done.stdout)
-                own = "".join(subprocess.run([sys.executable, "-B", str(tree / f"tools/{name}/{name}.py"), *verb.split(), "--help"], capture_output=True,
+                self.assertIn(f"SLUICE_{file.upper()}_HOME", done.stdout)
+                own = "".join(subprocess.run([sys.executable, "-B", str(tree / f"tools/{file}/{file}.py"), *verb.split(), "--help"], capture_output=True,
                                              text=True, env=settings, timeout=60, check=True).stdout for verb in verbs)
-                flags = set(re.findall(r"--[a-z][a-z-]+", own)) - {"--help"}
+                flags = set(re.findall(r"--[a-z][a-z0-9-]+", own)) - {"--help"}
                 self.assertGreater(len(flags), 8)
                 self.assertEqual({flag for flag in flags if flag not in done.stdout}, set())
                 self.assertEqual({verb for verb in verbs if verb not in done.stdout}, set())
-                done = subprocess.run([copy, name, "run"], capture_output=True, text=True, env=settings, timeout=60, check=False)
+                done = subprocess.run([copy, *name.split(), "run"], capture_output=True, text=True, env=settings, timeout=60, check=False)
                 self.assertEqual(done.returncode, 77)
                 self.assertIn("is in none of", done.stderr)
 

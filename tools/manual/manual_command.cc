@@ -21,7 +21,8 @@ namespace {
 
 // Commands whose flags a Python program reads: their help is their footer here.
 bool has_help_elsewhere(const CLI::App& command) {
-  return command.get_name() == "lab" || command.get_name() == "bench";
+  return command.get_name() == "lab" || command.get_name() == "bench" ||
+         command.get_name() == "system";
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -37,7 +38,7 @@ std::vector<std::string> words_of_help(const std::string& help) {
   const auto add = [&](const std::string& word) {
     if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
   };
-  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz-";
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789-";
   for (size_t at = help.find("--"); at != std::string::npos; at = help.find("--", at + 2)) {
     const size_t end = help.find_first_not_of(kLetters, at);
     if (end - at > 2) add(help.substr(at, end - at));
@@ -53,6 +54,12 @@ std::vector<std::string> words_of_help(const std::string& help) {
 
 std::vector<const CLI::App*> commands_of(const CLI::App& app) {
   return app.get_subcommands([](const CLI::App*) { return true; });
+}
+
+// `system` of tune.
+std::vector<const CLI::App*> parts_with_help_elsewhere(const CLI::App& command) {
+  if (command.get_parent() == nullptr) return {};  // of sluice itself
+  return command.get_subcommands([](const CLI::App* part) { return has_help_elsewhere(*part); });
 }
 
 std::vector<const CLI::Option*> options_of(const CLI::App& app) {
@@ -104,7 +111,14 @@ std::string case_of(const CLI::App& command) {
       values += fmt::format("        {}) words='{}' ;;\n", fmt::join(own, "|"), choices);
     if (own.empty() && !tests_of(*option).empty()) positional.push_back(tests_of(*option));
   }
+  const std::vector<const CLI::App*> parts = parts_with_help_elsewhere(command);
+  for (const CLI::App* part : parts) flags.push_back(part->get_name());
   std::string text = fmt::format("    {})\n      words='{}'\n", command.get_name(), joined(flags));
+  for (const CLI::App* part : parts) {
+    text += fmt::format(
+        "      if (( COMP_CWORD > 2 )) && [[ ${{COMP_WORDS[2]}} == {} ]]; then words='{}'; fi\n",
+        part->get_name(), joined(words_of_help(part->get_footer())));
+  }
   if (!positional.empty())
     text += fmt::format("      [[ $word == -* ]] || words='{}'\n", joined(positional));
   if (!values.empty()) text += "      case $before in\n" + values + "      esac\n";
@@ -125,6 +139,12 @@ std::string roff(const std::string& text) {
       out += each;
   }
   return out.starts_with('.') || out.starts_with('\'') ? "\\&" + out : out;
+}
+
+std::string as_it_stands(const std::string& help) {
+  std::string text = ".nf\n";
+  for (const std::string& line : lines_of(help)) text += roff(line) + "\n";
+  return text + ".fi\n";
 }
 
 std::string option_text(const CLI::Option& option) {
@@ -205,10 +225,11 @@ std::string manual_page(const CLI::App& app, const CLI::App* command) {
   }
   if (!positional.empty()) text += ".SH ARGUMENTS\n" + positional;
   text += ".SH OPTIONS\n" + flags;
+  for (const CLI::App* part : parts_with_help_elsewhere(told))
+    text +=
+        fmt::format(".SH COMMAND {}\n{}", roff(part->get_name()), as_it_stands(part->get_footer()));
   if (has_help_elsewhere(told)) {
-    text += ".PP\n.nf\n";  // as it stands
-    for (const std::string& line : lines_of(told.get_footer())) text += roff(line) + "\n";
-    text += ".fi\n";
+    text += ".PP\n" + as_it_stands(told.get_footer());
   } else if (!told.get_footer().empty()) {
     text += ".SH NOTES\n" + roff(told.get_footer()) + "\n";
   }

@@ -27,7 +27,8 @@ std::vector<std::filesystem::path> places(const PythonProgram& program) {
   if (const char* runfiles = std::getenv("RUNFILES_DIR"))
     found.push_back(std::filesystem::path(runfiles) / "sluice" / program.folder);
   found.push_back(std::filesystem::path(self().string() + ".runfiles") / "sluice" / program.folder);
-  found.push_back(self().parent_path().parent_path() / "share/sluice" / program.command);
+  found.push_back(self().parent_path().parent_path() / "share/sluice" /
+                  std::filesystem::path(program.folder).filename());
   return found;
 }
 

@@ -17,7 +17,7 @@ struct PythonProgram {
 // Becomes the program with `arguments`. Returns only if that fails: 77, with a line that says why;
 // or 0 after it printed `help`, if --help was all that was asked for.
 // It is looked for in the folder that the variable names, the runfiles of this binary, and
-// ../share/sluice/COMMAND beside it.
+// ../share/sluice/NAME beside it, where NAME is the folder's last part: "lab".
 int become_python(const PythonProgram& program, std::vector<std::string> arguments);
 
 // The folder of built programs that this binary is in: BIN of BIN/tools/sluice.

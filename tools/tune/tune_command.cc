@@ -11,6 +11,7 @@
 #include <sluice/tuning/machine.h>
 
 #include "tools/tune/probe.h"
+#include "tools/tune_system/tune_system_command.h"
 
 namespace sluice::tools {
 namespace {
@@ -78,6 +79,7 @@ void add_tune_command(CLI::App& app, int& exit_code) {
                  "only where there is no measurement of this machine, or one that is refused");
   tune->add_flag("--dry-run", options->dry_run, "print what was found and keep nothing");
   tune->callback([options, &exit_code] { exit_code = run(*options); });
+  add_tune_system_command(*tune);
 }
 
 }  // namespace sluice::tools
