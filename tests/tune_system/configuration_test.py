@@ -98,6 +98,12 @@ class Configuration(unittest.TestCase):
         self.refused({"lab": {"rate": "fast"}}, "[lab].rate")
         self.refused({"node": RIGHT["node"]}, "[front]")
 
+    def test_the_library_is_measured_by_itself_on_this_machine(self):
+        own = {"parameter": [{"name": "sluice.spin_ns", "values": [0, 60000]}]}
+        self.refused(own, "tool = \"library\"")
+        self.refused(dict(own, test={"tool": "library"}, lab={"nodes": 1}), "leave [lab]")
+        self.assertEqual(configuration.checked(dict(own, test={"tool": "library"}))["cluster"]["nodes"], [])
+
     def test_a_datagram_has_its_limit(self):
         self.refused({"test": {"transport": "udp", "start": 1, "end": 65506}}, "65507")
 

@@ -257,6 +257,22 @@ class System(unittest.TestCase):
         _, err = self.run_tool("--config", config, expect=2)
         self.assertIn("net.core.rmem_max", err)
 
+    # --- the library's own thresholds
+
+    def test_thresholds_of_the_library_are_measured_by_its_own_program_and_change_nothing(self):
+        program = self.file('#!/bin/sh\ncase $SLUICE_TUNING in *tcp_eager_bytes=4096*) ns=1000;; *) ns=2000;; esac\n'
+                            'echo "{\\"latency_ns\\": {\\"p50\\": $ns}}"\n', "sluice")
+        os.chmod(program, 0o755)
+        config = self.file(f'workload = "library"\n[test]\ntool = "library"\nprogram = "{program}"\nstart = 4096\nend = 8192\nfac2 = true\n'
+                           '[[parameter]]\nname = "sluice.tcp_eager_bytes"\nvalues = [64, 4096, 65536]\n')
+        out, _ = self.run_tool("--config", config)
+        self.assertIn("2.000 times the default", out)
+        out, _ = self.run_tool("--config", config, "--apply", "--workload", "library")
+        self.assertIn("SLUICE_TUNING=defaults,tcp_eager_bytes=4096", out)
+        self.file("#!/bin/sh\necho broken >&2\nexit 3\n", "sluice")
+        _, err = self.run_tool("--config", config, expect=1)
+        self.assertIn("failed: broken", err)
+
     # --- what is shown
 
     def test_what_cannot_be_set_is_shown_with_the_reason(self):

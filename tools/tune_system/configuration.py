@@ -101,6 +101,9 @@ def checked_test(table, where, usual):
         if not isinstance(test[key], bool):
             raise wrong(f"{where}.{key}", f"{test[key]!r} is neither true nor false")
     _one_of(test["mode"], MODES, f"{where}.mode")
+    _one_of(test["tool"], ("network", "library"), f"{where}.tool")
+    _one_of(test["path"], ("tcp", "shm", "udp"), f"{where}.path")
+    _text(test["program"], r"[^\0]{1,4096}", f"{where}.program", "bazel-bin/tools/sluice")
     _one_of(test["transport"], ("tcp", "udp"), f"{where}.transport")
     if test["end"] < test["start"]:
         raise wrong(f"{where}.end", f"{test['end']} is below start, {test['start']}")
@@ -166,6 +169,15 @@ def _space(tables, where):
     return space
 
 
+def _check_tool(space, cluster, test, where):
+    """The library's thresholds are measured by the library, on this machine alone."""
+    own = [name for name in space if parameters.REGISTRY[name].layer == parameters.LIBRARY]
+    if own and test["tool"] != "library":
+        raise wrong(where, f"{own[0]} is one of sluice itself: it needs tool = \"library\" in [test]")
+    if test["tool"] == "library" and cluster:
+        raise wrong(where, "tool = \"library\" measures on this machine: leave [lab], [front] and [[node]] out")
+
+
 def _node(table, where, needed):
     _only(table, ("name", "address", "reach", "interface"), where, needed)
     try:
@@ -211,11 +223,14 @@ def checked(data, where="configuration"):
     _only(data, ("workload", "algorithm", "within_core", "test", "parameter", "front", "node", "lab"), where)
     if not isinstance(data.get("within_core", False), bool):
         raise wrong(f"{where}: within_core", f"{data['within_core']!r} is neither true nor false")
+    test = checked_test(data.get("test", {}), f"{where}: [test]", TUNING_TEST)
+    space, cluster = _space(data.get("parameter", PARAMETERS), f"{where}: [[parameter]]"), _cluster(data, where)
+    _check_tool(space, cluster, test, where)
+    if test["tool"] == "library":
+        cluster = {"front": {"name": "front", "address": "127.0.0.1", "reach": "local", "interface": None}, "nodes": []}
     return {"within_core": data.get("within_core", False), "workload": _text(data.get("workload", "default"), _NAME, f"{where}: workload", "file-transfer"),
             "algorithm": _one_of(data.get("algorithm", "descent"), ALGORITHMS, f"{where}: algorithm"),
-            "test": checked_test(data.get("test", {}), f"{where}: [test]", TUNING_TEST),
-            "space": _space(data.get("parameter", PARAMETERS), f"{where}: [[parameter]]"),
-            "cluster": _cluster(data, where)}
+            "test": test, "space": space, "cluster": cluster}
 
 
 def read(path):

@@ -59,7 +59,7 @@ class ControlLogic:
             before, now = self._before[node.name], self._now[node.name]
             wanted = {name: before[name] if value == DEFAULT else value for name, value in setting.items()}
             changes = {name: value for name, value in wanted.items()
-                       if value != now[name] and parameters.REGISTRY[name].layer != parameters.APPLICATION}
+                       if value != now[name] and parameters.REGISTRY[name].of_machine}
             if not changes:
                 continue
             self._record.add(node, {name: (before[name], value) for name, value in changes.items() if (node.name, name) not in self._recorded})
@@ -76,8 +76,8 @@ class ControlLogic:
 
     def measure(self, setting, effort=1.0):
         self.set_kernel_parameters(setting)
-        buffers = {name: value for name, value in setting.items() if name.startswith("socket.") and value != DEFAULT}
-        results = self._tool.measure(buffers, effort)
+        own = {name: value for name, value in setting.items() if not parameters.REGISTRY[name].of_machine and value != DEFAULT}
+        results = self._tool.measure(own, effort)
         self._say(f"  {score(results):8.3f} Gb/s  {describe(setting)}")
         return results
 

@@ -16,6 +16,8 @@ DEFAULT_TEST = {
     "mode": "pingpong", "transport": "tcp", "start": 1, "end": 1 << 20, "perturbation": schedule.PERTURBATION, "fac2": False,
     "trials": schedule.TRIALS, "seconds": schedule.RUN_SECONDS, "repeats": 0, "pairs": 1, "integrity": False, "nocache": False,
     "file_bytes": 512 << 20, "ipv6": False,
+    # Of library_test_tool.py.
+    "tool": "network", "path": "tcp", "program": "sluice",
 }
 
 

@@ -67,8 +67,8 @@ def _matched(pattern, text, what):
 def read(name, interface=None):
     """The value now. Raises Refused with the reason."""
     parameter = parameters.REGISTRY[name]
-    if parameter.layer == parameters.APPLICATION:
-        return "0"
+    if not parameter.of_machine:
+        return "0" if parameter.layer == parameters.APPLICATION else "built in"
     if parameter.layer == parameters.KERNEL:
         try:
             with open(_sysctl_file(name), encoding="ascii") as file:
@@ -106,7 +106,7 @@ def command(name, value, interface=None):
 def write(name, value, interface=None):
     """Sets it, and reads it back. Raises Refused with the reason."""
     parameter = parameters.REGISTRY[name]
-    if parameter.layer == parameters.APPLICATION:
+    if not parameter.of_machine:
         return
     if parameter.why_fixed:
         raise Refused(parameter.why_fixed)
@@ -134,6 +134,6 @@ def presence(name, interface=None):
         return value, parameter.why_fixed
     if parameter.layer == parameters.KERNEL and not os.stat(_sysctl_file(name)).st_mode & 0o200:
         return value, _refusal(name, OSError(errno.EACCES, ""))
-    if parameter.layer != parameters.APPLICATION and not os.access(_sysctl_file("net.ipv4.tcp_rmem"), os.W_OK):
+    if parameter.of_machine and not os.access(_sysctl_file("net.ipv4.tcp_rmem"), os.W_OK):
         return value, "not allowed: run it as root"
     return value, ""

@@ -111,7 +111,7 @@ class ParameterComputation:
         return max(min(4, len(self.grid())), int(len(self.grid()) * SHARE_OF_RUNS))
 
     def descent(self, measure):
-        """Coordinate descent from the best of a few spread points, with restarts; ends early if they bring nothing."""
+        """Coordinate descent from the default, with restarts anywhere; ends early if they bring nothing."""
         budget = self.budget()
 
         def value(point):
@@ -124,28 +124,18 @@ class ParameterComputation:
         first = tuple(DEFAULT if DEFAULT in values else values[-1] for values in self.space.values())
         try:
             value(first)
-            for point in self._spread(budget // 4):
-                value(point)
-            fruitless = 0
-            current = self._best()
+            fruitless, current = 0, first
             while fruitless < PATIENCE:
                 before = self.measured[self._best()]
                 self._climb(current, value)
                 fruitless = 0 if self.measured[self._best()] > before * (1 + INDIFFERENT) else fruitless + 1
-                current = self._spread(1)[0]
+                current = self._random.choice([point for point in self.grid() if point not in self.measured])
         except (_Spent, IndexError):  # no run is left, or no point
             pass
         return self._setting(self._best())
 
     def _best(self):
         return max(self.measured, key=self.measured.get)
-
-    def _spread(self, count):
-        """Points that were not measured, one from each of `count` parts of their list."""
-        points = [point for point in self.grid() if point not in self.measured]
-        count = min(count, len(points))
-        return [points[self._random.randrange(len(points) * i // count, len(points) * (i + 1) // count)] for i in range(count)] \
-            if count else []
 
     def _climb(self, current, value):
         """To a point none of whose neighbours is better."""

@@ -5,7 +5,7 @@ Knows no node and sets nothing. A value is text, as the kernel shows it: "4096 1
 import dataclasses
 import re
 
-KERNEL, INTERFACE, APPLICATION = "kernel", "interface", "application"
+KERNEL, INTERFACE, APPLICATION, LIBRARY = "kernel", "interface", "application", "library"
 # sk_buff and its data: below it the kernel raises a buffer by itself (SOCK_MIN_RCVBUF, include/net/sock.h).
 LEAST_BUFFER = 2048
 MOST_BUFFER = 1 << 30
@@ -25,6 +25,11 @@ class Parameter:
     low: int = 0
     high: int = 1
     why_fixed: str = ""  # not empty: shown, never set
+
+    @property
+    def of_machine(self):
+        """Whether setting it changes the machine, so that it has to be put back."""
+        return self.layer in (KERNEL, INTERFACE)
 
     def checked(self, text):
         """The value in the kernel's spelling. Raises WrongValue."""
@@ -87,6 +92,11 @@ def _ipv4(name, kind, low=0, high=1):
     return Parameter(f"net.ipv4.{name}", KERNEL, kind, low, high)
 
 
+def _library(name, low, high):
+    """A threshold of sluice itself (docs/tuning.md), by SLUICE_TUNING of the test's own processes."""
+    return Parameter(f"sluice.{name}", LIBRARY, "number", low, high)
+
+
 _HARDWARE = "hardware and its link partner decide it"
 REGISTRY = {parameter.name: parameter for parameter in (
     _buffers("rmem_max"), _buffers("rmem_default"), _buffers("wmem_max"), _buffers("wmem_default"),
@@ -109,4 +119,6 @@ REGISTRY = {parameter.name: parameter for parameter in (
     # By setsockopt(2), in the test tool's own sockets: nothing of the machine changes. 0: the kernel decides.
     Parameter("socket.sndbuf", APPLICATION, "number", 0, MOST_BUFFER),
     Parameter("socket.rcvbuf", APPLICATION, "number", 0, MOST_BUFFER),
+    _library("shm_eager_bytes", 64, 65536), _library("shm_eager_sleeping_bytes", 64, 65536), _library("tcp_eager_bytes", 64, 65536),
+    _library("spin_ns", 0, 1_000_000), _library("l2_batch_frames", 1, 92), _library("stream_copy_bytes", 1 << 18, 1 << 40),
 )}

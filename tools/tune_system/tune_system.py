@@ -22,6 +22,7 @@ import record as records
 import results
 from control_logic import ControlLogic
 from lab import Lab
+from library_test_tool import LibraryTestTool, tuning_text
 from network_test_tool import DEFAULT_TEST, NetworkTestTool, aggregate
 from parameter_computation import DEFAULT, ParameterComputation
 from trouble import FAILED, OK, USAGE, Trouble
@@ -111,7 +112,8 @@ def tune(asked, options):
 
 
 def _tuned(asked, everything, record):
-    tool = NetworkTestTool(everything[0], everything[1:], asked["test"])
+    library = asked["test"]["tool"] == "library"
+    tool = LibraryTestTool(asked["test"]) if library else NetworkTestTool(everything[0], everything[1:], asked["test"])
     control = ControlLogic(everything, tool, record, say)
     usable, refused = control.prepare(list(asked["space"]))
     for name, why in refused.items():
@@ -186,14 +188,20 @@ def show(options):
 def apply(asked, options):
     """Sets on all nodes what a run chose for the workload, and reads it back. --undo takes it back."""
     result = results.kept(asked["workload"])
-    chosen = {name: value for name, value in result["chosen"].items() if value != DEFAULT and not name.startswith("socket.")}
+    chosen = {name: value for name, value in result["chosen"].items() if value != DEFAULT}
     for name, value in chosen.items():
         try:
             parameters.REGISTRY[name].checked(value)
         except (KeyError, parameters.WrongValue) as error:
             raise Trouble(f"the result of workload '{asked['workload']}' is not used: {error}; measure anew") from error
+    own = {name: value for name, value in chosen.items() if not parameters.REGISTRY[name].of_machine}
+    if own:
+        # A program has these, not the machine.
+        print("for the program: " + ", ".join(f"{name} = {value}" for name, value in own.items()) +
+              (f"; SLUICE_TUNING={tuning_text(own)}" if any(name.startswith("sluice.") for name in own) else ""))
+    chosen = {name: value for name, value in chosen.items() if name not in own}
     if not chosen:
-        print(f"workload {asked['workload']}: the default is the best that was found; nothing to set")
+        print(f"workload {asked['workload']}: nothing of the machine is to be set")
         return OK
     if options["dry_run"]:
         return _print_plan(asked["cluster"], options, [chosen])
@@ -229,7 +237,7 @@ def _print_plan(wanted, options, settings):
             shlex.quote(shlex.join(nodes.AGENT_COMMAND)), "AGENT"))
         for setting in settings:
             for name, value in setting.items():
-                if value != DEFAULT and not name.startswith("socket."):
+                if value != DEFAULT and parameters.REGISTRY[name].of_machine:
                     print(f"  {node_settings.command(name, value, node['interface'] or 'INTERFACE')}")
     return OK
 
