@@ -59,7 +59,7 @@ class Configuration(unittest.TestCase):
         for path, value, part in (
                 ("test.trials", 0, "from 1 to 1000"), ("test.trials", True, "from 1 to 1000"), ("test.seconds", 0, "from 0.001"),
                 ("test.end", 512, "below start"), ("test.mode", "sprint", "pingpong"), ("test.transport", "sctp", "tcp, udp"),
-                ("test.nocache", 1, "neither true nor false"), ("algorithm", "magic", "rusan, descent"), ("within_core", 1, "neither true nor false"), ("workload", "../etc", "file-transfer"),
+                ("test.nocache", 1, "neither true nor false"), ("algorithm", "magic", "halving, descent"), ("within_core", 1, "neither true nor false"), ("workload", "../etc", "file-transfer"),
                 ("parameter.0.start", 0, "from 1"), ("parameter.0.end", 2048, "from 4096"), ("parameter.0.end", 1 << 40, "1073741824"),
                 ("parameter.2.values", [0, 2], "from 0 to 1"), ("parameter.2.values", [], "no list"), ("parameter.2.values", [1, "1"], "twice"),
                 ("parameter.0.name", "net.ipv4.tcp_magic", "--show"), ("parameter.0.name", "interface.speed", "shown, not set"),

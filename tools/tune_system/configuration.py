@@ -1,7 +1,7 @@
 """The configuration file of the administrator, in TOML, checked before anything is started.
 
     workload = "file-transfer"
-    algorithm = "descent"                  # rusan, descent, halving, exhaustive
+    algorithm = "halving"                  # descent, exhaustive, rusan
     within_core = false                    # true: no buffer above net.core.{r,w}mem_max, as the original demands
 
     [test]                                 # network test tool
@@ -229,7 +229,7 @@ def checked(data, where="configuration"):
     if test["tool"] == "library":
         cluster = {"front": {"name": "front", "address": "127.0.0.1", "reach": "local", "interface": None}, "nodes": []}
     return {"within_core": data.get("within_core", False), "workload": _text(data.get("workload", "default"), _NAME, f"{where}: workload", "file-transfer"),
-            "algorithm": _one_of(data.get("algorithm", "descent"), ALGORITHMS, f"{where}: algorithm"),
+            "algorithm": _one_of(data.get("algorithm", "halving"), ALGORITHMS, f"{where}: algorithm"),
             "test": test, "space": space, "cluster": cluster}
 
 

@@ -9,11 +9,13 @@ import math
 import random
 
 DEFAULT = "default"
-ALGORITHMS = ("rusan", "descent", "halving", "exhaustive")
+ALGORITHMS = ("halving", "descent", "exhaustive", "rusan")
 # The modern ones may spend so much of what an exhaustive search would.
 SHARE_OF_RUNS = 0.25
 # A gain below this is no gain: runs of one setting differ by more.
 INDIFFERENT = 0.005
+# Settings of which one stays in the next round of halving.
+KEPT_ONE_IN = 4
 # Restarts that brought nothing, after which the search ends before its runs are spent.
 PATIENCE = 3
 
@@ -111,7 +113,7 @@ class ParameterComputation:
         return max(min(4, len(self.grid())), int(len(self.grid()) * SHARE_OF_RUNS))
 
     def descent(self, measure):
-        """Coordinate descent from the default, with restarts anywhere; ends early if they bring nothing."""
+        """Coordinate descent from the best of a few spread points, with restarts; ends early if they bring nothing."""
         budget = self.budget()
 
         def value(point):
@@ -124,18 +126,26 @@ class ParameterComputation:
         first = tuple(DEFAULT if DEFAULT in values else values[-1] for values in self.space.values())
         try:
             value(first)
-            fruitless, current = 0, first
+            for point in self._spread(budget // 3):
+                value(point)
+            fruitless, current = 0, self._best()
             while fruitless < PATIENCE:
                 before = self.measured[self._best()]
                 self._climb(current, value)
                 fruitless = 0 if self.measured[self._best()] > before * (1 + INDIFFERENT) else fruitless + 1
-                current = self._random.choice([point for point in self.grid() if point not in self.measured])
+                current = self._spread(1)[0]
         except (_Spent, IndexError):  # no run is left, or no point
             pass
         return self._setting(self._best())
 
     def _best(self):
         return max(self.measured, key=self.measured.get)
+
+    def _spread(self, count):
+        """Points that were not measured, one from each of `count` parts of their list."""
+        points = [point for point in self.grid() if point not in self.measured]
+        cuts = [len(points) * part // count for part in range(count + 1)] if count else []
+        return [points[self._random.randrange(low, high)] for low, high in zip(cuts, cuts[1:]) if low < high]
 
     def _climb(self, current, value):
         """To a point none of whose neighbours is better."""
@@ -167,13 +177,16 @@ class ParameterComputation:
         return tuple(moved)
 
     def halving(self, measure):
-        """Successive halving: all settings for a moment, the better half for twice as long, and so on."""
+        """Successive halving: all settings for a moment, the best quarter for four times as long, and so on.
+
+        A quarter and not a half, because a measurement takes a while to begin, however short it is.
+        """
         arms = self.grid()
-        rungs = max(1, math.ceil(math.log2(len(arms))))
+        rungs = max(1, math.ceil(math.log(len(arms), KEPT_ONE_IN)))
         share = self.budget() / rungs  # whole runs of each rung
         while True:
             effort = min(1.0, share / len(arms))
             self.measured = {arm: score(measure(self._setting(arm), effort)) for arm in arms}
-            if len(arms) <= 2:
+            if len(arms) <= KEPT_ONE_IN:
                 return self._setting(self._best())
-            arms = sorted(arms, key=self.measured.get, reverse=True)[:math.ceil(len(arms) / 2)]
+            arms = sorted(arms, key=self.measured.get, reverse=True)[:math.ceil(len(arms) / KEPT_ONE_IN)]

@@ -12,7 +12,7 @@ tries values of kernel, interfaces and sockets on a cluster, and keeps what is b
 
   --lab N  --rate RATE     N nodes and a front end in network namespaces of this machine (1gbit)
   --config FILE            configuration in TOML: parameters, test, nodes
-  --algorithm NAME         rusan, descent (default), halving, exhaustive
+  --algorithm NAME         halving (default), descent, exhaustive, rusan
   --workload NAME          the name under which the result is kept
   --report DIR             write result.json, the curves, and curves.gp for gnuplot there
   --show  --interface NAME list all parameters, their values here, and why one cannot be set
