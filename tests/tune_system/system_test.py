@@ -139,7 +139,8 @@ class System(unittest.TestCase):
 
     def test_the_test_tool_measures_tcp_and_udp_over_both_families(self):
         few = ("--start", "1K", "--end", "2K", "--fac2", "--trials", "1", "--seconds", "0.002")
-        for words in (("--ipv6", "--mode", "bidir"), ("--transport", "udp", "--ipv6"), ("--mode", "stream", "--pairs", "2")):
+        report = os.path.join(self.folder, "report")
+        for words in (("--ipv6", "--mode", "bidir", "--report", report), ("--transport", "udp", "--ipv6"), ("--mode", "stream", "--pairs", "2")):
             with self.subTest(words):
                 out, _ = self.run_tool("--test", "--lab", "1", *few, *words)
                 lines = out.splitlines()
@@ -147,6 +148,8 @@ class System(unittest.TestCase):
                 self.assertEqual([int(line.split()[0]) for line in lines[:2]], [1024 * times, 2048 * times])
                 self.assertTrue(all(float(field) > 0 for line in lines[:2] for field in line.split()[1:5]))
                 self.assertIn("half of it from", lines[2])
+
+        self.assertEqual(sorted(os.listdir(report)), ["bidir-tcp.bezier.dat", "bidir-tcp.raw.dat", "curves.gp"])
 
     def test_without_the_cache_a_walk_through_200_mb_arrives_whole(self):
         out, _ = self.run_tool("--test", "--lab", "1", "--nocache", "--start", "64K", "--end", "64K", "--fac2", "--trials", "1", "--repeats", "3", "--rate", "none")
@@ -160,7 +163,7 @@ class System(unittest.TestCase):
                                "--trials", "1", "--np-out", np_out)
         self.assertEqual([line.split()[:2] for line in out.splitlines()], [["65536", "there"], ["65536", "back"], ["131072", "there"], ["131072", "back"]])
         with open(np_out, encoding="utf-8") as file:
-            self.assertEqual(len(file.readlines()), 4)
+            self.assertEqual(file.read(), out)
 
     # --- what was changed
 

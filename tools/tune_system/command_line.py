@@ -38,7 +38,7 @@ def parse(arguments):
     parser.add_argument("--rate", help="of each line of --lab (1gbit); none: not shaped")
     parser.add_argument("--algorithm", help=" ".join(parameter_computation.ALGORITHMS))
     parser.add_argument("--workload", metavar="NAME", help="the name under which the result is kept")
-    parser.add_argument("--report", metavar="DIR", help="write result.json, the curves, and curves.gp for gnuplot there")
+    parser.add_argument("--report", metavar="DIR", help="write the result and its curves there, and curves.gp for gnuplot")
     parser.add_argument("--dry-run", action="store_true", help="print what would be run on each node, and contact none")
     parser.add_argument("--ssh", metavar="COMMAND", help="in place of `ssh -o BatchMode=yes -o ConnectTimeout=5`")
     parser.add_argument("--interface", metavar="NAME", help="of --show")

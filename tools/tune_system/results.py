@@ -7,7 +7,6 @@ import os
 import re
 
 import curve
-import netpipe_schedule as schedule
 from record import cache_folder
 from trouble import USAGE, Trouble
 
@@ -87,14 +86,19 @@ def curves_of(result):
 
 
 def write_report(folder, result):
-    """result.json, the curves as columns, and curves.gp, from which gnuplot draws them raw and smoothed."""
+    """result.json and the curves."""
+    write_curves(folder, curves_of(result))
+    _write(os.path.join(folder, "result.json"), json.dumps(result, indent=1) + "\n")
+
+
+def write_curves(folder, figures):
+    """{title: {curve: points}} as columns, and curves.gp, from which gnuplot draws them raw and smoothed."""
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise Trouble(f"{folder} cannot be made: {error.strerror}; choose another folder") from error
-    _write(os.path.join(folder, "result.json"), json.dumps(result, indent=1) + "\n")
     script = "set terminal svg size 900,600\nset logscale x 2\nset xlabel 'bytes'\nset ylabel 'Gb/s'\nset key left top\n"
-    for title, curves in curves_of(result).items():
+    for title, curves in figures.items():
         files = {name: _curve_files(folder, f"{title} {name}", points) for name, points in curves.items() if points}
         for kind, style in ((0, "linespoints"), (1, "lines")):
             script += f"set output '{_words(title)}.{('raw', 'bezier')[kind]}.svg'\nset title '{title}, {('raw', 'smoothed')[kind]}'\nplot " + ", \\\n  ".join(
@@ -102,5 +106,5 @@ def write_report(folder, result):
     _write(os.path.join(folder, "curves.gp"), script)
 
 
-def write_np_out(path, rows):
-    _write(path, "".join(schedule.np_out_line(row) + "\n" for row in rows))
+def write_lines(path, lines):
+    _write(path, "".join(line + "\n" for line in lines))

@@ -149,16 +149,19 @@ def run_test(test, wanted, options):
         tool = NetworkTestTool(everything[0], everything[1:], test)
         found = [rows for pairs in tool.run(command_line.buffers(options)).values() for rows in pairs]
     rows = aggregate(found) if test["mode"] != "file" else [row for each in found for row in each]
+    lines = [_file_line(row) if test["mode"] == "file" else schedule.np_out_line(row) for row in rows]
     if options["np_out"]:
-        results.write_np_out(options["np_out"], rows)
-    for row in rows:
-        print(_file_line(row) if test["mode"] == "file" else schedule.np_out_line(row) + (f"   {row['lost']} lost" if row["lost"] else ""))
+        results.write_lines(options["np_out"], lines)
+    for line, row in zip(lines, rows):
+        print(line + (f"   {row['lost']} lost" if row["lost"] else ""))
     if any(row["failures"] for row in rows):
         raise Trouble("messages arrived changed, so nothing is derived; look for a broken cable or card")
     if test["mode"] == "file" or test["integrity"]:
         return OK
     points = [(row["bytes"], schedule.rate_gbps(row["bytes"], sum(row["trials"]) / len(row["trials"]))) for row in rows]
     figures = curve.derived(rows, points)
+    if options["report"]:
+        results.write_curves(options["report"], {test["mode"]: {test["transport"]: points}})
     print(f"latency {figures['latency_us']:.2f} us, bandwidth {figures['bandwidth_gbps']:.3f} Gb/s, half of it from "
           f"{figures['half_power_bytes']} bytes, " + (f"saturated from {figures['saturation_bytes']} bytes" if figures["saturation_bytes"]
                                                       else "not saturated at the largest size"))

@@ -14,7 +14,7 @@ tries values of kernel, interfaces and sockets on a cluster, and keeps what is b
   --config FILE            configuration in TOML: parameters, test, nodes
   --algorithm NAME         halving (default), descent, exhaustive, rusan
   --workload NAME          the name under which the result is kept
-  --report DIR             write result.json, the curves, and curves.gp for gnuplot there
+  --report DIR             write the result and its curves there, and curves.gp for gnuplot
   --show  --interface NAME list all parameters, their values here, and why one cannot be set
   --apply                  set on all nodes what was chosen for --workload, and read it back
   --undo                   put back what --apply or an interrupted run has changed
