@@ -4,7 +4,7 @@ _BELOW_SPI = ["api", "allocator", "wire", "base"]
 _BELOW_PROTO = ["runtime", "spi"] + _BELOW_SPI
 _BELOW_BACKENDS = ["proto"] + _BELOW_PROTO
 _BACKENDS = ["shm", "verbs", "l2", "l2/carrier", "kmod", "tcp", "loopback", "fault"]
-_BELOW_EXCHANGE = ["select", "tuning"] + _BACKENDS + _BELOW_BACKENDS
+_BELOW_EXCHANGE = ["select", "recording", "tuning"] + _BACKENDS + _BELOW_BACKENDS
 _TRANSPORT = ["collective", "graph", "sluice", "exchange"] + _BELOW_EXCHANGE
 
 # Room -> rooms that it may see: only what is listed, siblings never. None: all.
@@ -27,7 +27,8 @@ MAY_SEE = {
     "loopback": _BELOW_BACKENDS,
     "fault": _BELOW_BACKENDS,
     "tuning": ["api", "base"],
-    "select": _BACKENDS + ["tuning"] + _BELOW_BACKENDS,
+    "recording": _BELOW_PROTO,
+    "select": _BACKENDS + ["recording", "tuning"] + _BELOW_BACKENDS,
     "exchange": _BELOW_EXCHANGE,
     "collective": ["exchange"] + _BELOW_EXCHANGE,
     "sluice": ["exchange"] + _BELOW_EXCHANGE,

@@ -20,6 +20,7 @@ _ROOMS = {
     "transport/l2/discovery": "sluice/l2/discovery",
     "transport/loopback": "sluice/loopback",
     "transport/proto": "sluice/proto",
+    "transport/recording": "sluice/recording",
     "transport/runtime": "sluice/runtime",
     "transport/select": "sluice/select",
     "transport/shm": "sluice/shm",

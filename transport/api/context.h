@@ -131,7 +131,8 @@ struct ContextOptions {
   // by several contexts.
   std::shared_ptr<Arena> arena;
   ArenaOptions arena_options;
-  Waiting waiting = Waiting::kAdaptive;
+  // Unset: as SLUICE_WAITING says, or kAdaptive.
+  std::optional<Waiting> waiting = std::nullopt;
   // Thresholds; unset: those of this machine, as `sluice tune` measured them and SLUICE_TUNING
   // says, or the usual ones.
   std::optional<Tuning> tuning = std::nullopt;

@@ -22,6 +22,12 @@ Duration process_cpu_time() {
   return Duration(ns(usage.ru_utime) + ns(usage.ru_stime));
 }
 
+Duration thread_cpu_time() {
+  timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return Duration(t.tv_sec * 1'000'000'000LL + t.tv_nsec);
+}
+
 uint64_t ticks() {
 #if defined(__x86_64__)
   return __rdtsc();

@@ -33,6 +33,8 @@ constexpr Instant after(Instant start, Duration d) {
 
 // CPU time (user and system) used by this process so far.
 Duration process_cpu_time();
+// The same of this thread.
+Duration thread_cpu_time();
 
 // Cycle counter for spin loops and latency samples; read with ticks_to_ns().
 uint64_t ticks();

@@ -187,6 +187,14 @@ const std::vector<Setting>& table() {
        "Queue pairs of each connection over which bulk is spread. The end that connects decides.",
        1,
        8},
+      {"SLUICE_RECORD",
+       kLibrary,
+       kFolder,
+       "an absolute path",
+       {},
+       "off",
+       "",
+       "Each process writes its messages and how it waited into a file there: docs/profile.md."},
       {"SLUICE_TUNING",
        kLibrary,
        kText,
@@ -195,6 +203,14 @@ const std::vector<Setting>& table() {
        "measured, or built in",
        "ContextOptions::tuning",
        "Thresholds: docs/tuning.md lists them."},
+      {"SLUICE_WAITING",
+       kLibrary,
+       kWord,
+       "adaptive, spin or sleep",
+       {"adaptive", "spin", "sleep"},  // in the order of Waiting
+       "adaptive",
+       "ContextOptions::waiting",
+       "How a context waits: it polls for a while and then sleeps, polls only, or sleeps at once."},
       {"SLUICE_BENCH_BIN",
        kCommand,
        kPath,
@@ -297,7 +313,8 @@ Overrides& overrides() {
 }
 
 const char* in_environment(const Setting& setting) {
-  const bool guarded = setting.name == "SLUICE_TUNING" || setting.name == "SLUICE_CACHE_DIR";
+  const bool guarded = setting.name == "SLUICE_TUNING" || setting.name == "SLUICE_CACHE_DIR" ||
+                       setting.name == "SLUICE_RECORD";
   return guarded ? ::secure_getenv(setting.name.data()) : ::getenv(setting.name.data());
 }
 

@@ -55,8 +55,9 @@ Status set_setting(std::string_view name, std::optional<std::string> value);
 
 enum class SettingSource : uint8_t { kDefault, kEnvironment, kCode };
 SettingSource source_of(const Setting& setting);
-// What is set, as text; nothing: not set. A set-user-id program takes neither SLUICE_TUNING nor
-// SLUICE_CACHE_DIR from its caller. Requires: the name is one of the table. Thread: any.
+// What is set, as text; nothing: not set. A set-user-id program takes none of SLUICE_TUNING,
+// SLUICE_CACHE_DIR and SLUICE_RECORD from its caller. Requires: the name is one of the table.
+// Thread: any.
 std::optional<std::string> setting_text(std::string_view name);
 // kFlag and kWord: set to `word`. What it may not be is as if it were not set.
 bool setting_is(std::string_view name, std::string_view word);

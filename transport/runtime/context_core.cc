@@ -51,7 +51,7 @@ ContextCore::ContextCore(const ContextOptions& options, std::shared_ptr<Arena> a
       streaming_(tuning_.stream_copy_bytes >= kNeverBytes ? StreamingRule::kNever
                                                           : tuning_.stream_copy_bytes),
       longest_spin_(tuning_.spin_ns),
-      waiting_(options.waiting),
+      waiting_(options.waiting.value_or(Waiting::kAdaptive)),
       wants_helper_(options.helper_thread || setting_is("SLUICE_HELPER_THREAD", "1")) {
   // The machine's processors, not this thread's: polling pays most for a thread that is kept on a
   // processor of its own.

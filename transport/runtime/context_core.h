@@ -78,7 +78,8 @@ class ContextCore final : public Context {
     return foreign_loop_ || longest_spin_ == Duration(0) || !polling_pays(now_);
   }
 
-  // For tests: connections made from now on have this between them and their path.
+  // Connections made from now on have this between them and their path: a recorder, or faults in
+  // tests.
   void decorate_links(std::shared_ptr<LinkDecorator> decorator) {
     link_decorator_ = std::move(decorator);
   }

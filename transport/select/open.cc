@@ -3,6 +3,7 @@
 #include <utility>
 
 #include <sluice/base/settings.h>
+#include <sluice/recording/recorder.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/select/paths.h>
 #include <sluice/select/provider.h>
@@ -10,6 +11,15 @@
 #include <sluice/tuning/tuning.h>
 
 namespace sluice {
+namespace {
+
+Waiting waiting_of_settings() {
+  if (setting_is("SLUICE_WAITING", "spin")) return Waiting::kSpin;
+  if (setting_is("SLUICE_WAITING", "sleep")) return Waiting::kSleep;
+  return Waiting::kAdaptive;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
   warn_of_unknown_settings();
@@ -23,8 +33,13 @@ Result<std::unique_ptr<Context>> open_context(const ContextOptions& options) {
     SLUICE_TRY(tuning::Tuned tuned, tuning::read_tuning());
     chosen.tuning = tuned.values;
   }
+  if (!chosen.waiting) chosen.waiting = waiting_of_settings();
   auto context = std::make_unique<ContextCore>(chosen, std::move(arena));
   SLUICE_RETURN_IF_ERROR(context->initialise());
+  if (auto recorder = recording::open_recorder(chosen)) {
+    context->add_hook(recorder.get());
+    context->decorate_links(std::move(recorder));
+  }
   tcp::TcpProvider* tcp = nullptr;
   std::vector<select::Candidate> candidates;
   for (const PathDescriptor* path : known_paths()) {

@@ -1,4 +1,5 @@
-// The seam for what comes between a session and its path, in tests: fault/ is one.
+// The seam for what comes between a session and its path: a recorder (recording/), and faults in
+// tests (fault/).
 #ifndef SLUICE_SPI_LINK_DECORATOR_H_
 #define SLUICE_SPI_LINK_DECORATOR_H_
 

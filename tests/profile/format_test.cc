@@ -1,0 +1,163 @@
+// Reading recordings: those that a recorder wrote, those that were cut short, and what is none.
+#include <sluice/recording/format.h>
+
+#include <catch2/catch.hpp>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <sluice/recording/file.h>
+
+#include "tests/profile/recordings.h"
+
+namespace sluice::recording {
+namespace {
+
+using test::Folder;
+using test::header_of_test;
+using test::written;
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+void put(const std::string& path, const std::string& bytes) {
+  // Some file systems write at once what replaces a file that was cut to nothing.
+  std::filesystem::remove(path);
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+size_t kept(const Recording& recording) {
+  size_t messages = 0;
+  for (const auto& [number, context] : recording.contexts) messages += context.events.size();
+  return messages;
+}
+
+TEST_CASE("what a recorder wrote is read as it was") {
+  Folder folder;
+  const std::string path = written(folder, {.messages = 300, .ended = true});
+  auto read = read_recording(path);
+  REQUIRE(read.ok());
+  CHECK(read->missing.empty());
+  CHECK(std::string(read->header.program) == "test");
+  REQUIRE(read->contexts.size() == 1);
+  const ContextRecording& context = read->contexts.at(0);
+  REQUIRE(context.events.size() == 300);
+  CHECK(context.connections.size() == 1);
+  CHECK(context.events[299].bytes == 299);
+  CHECK(context.events[299].kind == EventKind::kReceived);
+  CHECK(context.end.events == 300);
+  struct stat facts {};
+  REQUIRE(::stat(path.c_str(), &facts) == 0);
+  CHECK((facts.st_mode & 0777) == 0600);
+}
+
+TEST_CASE("of a recording that is cut short anywhere the whole messages are kept, and it is said") {
+  Folder folder;
+  const std::string path = written(folder, {.messages = 40, .ended = true});
+  const std::string whole = bytes_of(path);
+  size_t before = 0;
+  for (size_t length = 1; length < whole.size(); ++length) {
+    put(path, whole.substr(0, length));
+    auto read = read_recording(path);
+    if (length < sizeof(FileHeader)) {
+      REQUIRE_FALSE(read.ok());
+      CHECK(read.code() == Code::kInvalidArgument);
+      CHECK_FALSE(read.status().detail().empty());
+      continue;
+    }
+    REQUIRE(read.ok());
+    CHECK(kept(*read) >= before);
+    before = kept(*read);
+    REQUIRE_FALSE(read->missing.empty());
+    CHECK(read->missing[0].find(std::to_string(before) + " messages were kept") !=
+          std::string::npos);
+  }
+  CHECK(before == 40);
+}
+
+TEST_CASE("what is no recording, of another version, empty or too large is refused with a reason") {
+  Folder folder;
+  const std::string path = written(folder, {.messages = 1, .ended = true});
+  const std::string whole = bytes_of(path);
+  auto refusal = [&](const std::string& bytes) {
+    put(path, bytes);
+    auto read = read_recording(path);
+    REQUIRE_FALSE(read.ok());
+    CHECK(read.code() == Code::kInvalidArgument);
+    return std::string(read.status().detail());
+  };
+  CHECK(refusal("").find("is empty") != std::string::npos);
+  CHECK(refusal("#!/bin/sh\nexit 0\n").find("is no recording") != std::string::npos);
+  CHECK(refusal("SL").find("is no recording") != std::string::npos);
+  std::string newer = whole;
+  newer[offsetof(FileHeader, version)] = 2;
+  CHECK(refusal(newer).find("version 2") != std::string::npos);
+  std::filesystem::resize_file(path, 100 << 20);
+  auto large = read_recording(path);
+  REQUIRE_FALSE(large.ok());
+  CHECK(large.status().detail().find("100 MiB") != std::string::npos);
+  CHECK_FALSE(read_recording(folder.path + "/none").ok());
+  CHECK_FALSE(read_recording(folder.path).ok());
+}
+
+TEST_CASE("no change of one byte makes a recording that reads beyond itself") {
+  Folder folder;
+  const std::string path = written(folder, {.messages = 3, .ended = true});
+  const std::string whole = bytes_of(path);
+  for (size_t i = 0; i < whole.size(); ++i) {
+    for (unsigned char flip : {0x01, 0x80, 0xff}) {
+      std::string changed = whole;
+      changed[i] = static_cast<char>(static_cast<unsigned char>(changed[i]) ^ flip);
+      put(path, changed);
+      auto read = read_recording(path);
+      if (!read.ok()) {
+        CHECK_FALSE(read.status().detail().empty());
+        continue;
+      }
+      CHECK(kept(*read) <= 3);
+      for (const auto& [number, context] : read->contexts)
+        for (const Event& event : context.events)
+          CHECK(context.connections.contains(event.connection));
+    }
+  }
+}
+
+TEST_CASE("a file takes no more than its limit, and says what is missing") {
+  Folder folder;
+  const uint64_t most = kMostFileBytes / sizeof(Event);
+  const std::string path =
+      written(folder, {.messages = static_cast<uint32_t>(most + 5000), .ended = true});
+  struct stat facts {};
+  REQUIRE(::stat(path.c_str(), &facts) == 0);
+  CHECK(static_cast<uint64_t>(facts.st_size) <= kMostFileBytes);
+  auto read = read_recording(path);
+  REQUIRE(read.ok());
+  CHECK(kept(*read) < most);
+  CHECK(kept(*read) > most - 2000);
+  REQUIRE(read->missing.size() == 1);
+  CHECK(read->missing[0].find("of " + std::to_string(most + 5000) + " messages") !=
+        std::string::npos);
+}
+
+TEST_CASE("a file that cannot be made is an error with the remedy, and links are not followed") {
+  Folder folder;
+  auto missing = File::open(folder.path + "/none", header_of_test(), 1);
+  REQUIRE_FALSE(missing.ok());
+  CHECK(missing.code() == Code::kAccessDenied);
+  CHECK(missing.status().detail().find("SLUICE_RECORD") != std::string::npos);
+  auto file = File::open(folder.path, header_of_test(), 1);
+  REQUIRE(file.ok());
+  const std::string path = file->path();
+  std::filesystem::rename(path, folder.path + "/other");
+  std::filesystem::create_symlink(folder.path + "/other", path);
+  CHECK_FALSE(File::open(folder.path, header_of_test(), 1).ok());
+}
+
+}  // namespace
+}  // namespace sluice::recording
