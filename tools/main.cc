@@ -21,6 +21,7 @@
 #include "tools/perf/flags/nearest.h"
 #include "tools/perf/flags/perf_command.h"
 #include "tools/perf/flags/personality.h"
+#include "tools/profile/profile_command.h"
 #include "tools/proxy/proxy_command.h"
 #include "tools/tune/tune_command.h"
 #include "tools/tune_system/tune_system_command.h"
@@ -44,6 +45,7 @@ std::string example_for(const CLI::App& app) {
     if (used->get_name() == "dump") return "sluice dump eth0";
     if (used->get_name() == "demo") return "sluice demo --model tiny --steps 3";
     if (used->get_name() == "graph") return "sluice graph make --model vgg16 > vgg16.json";
+    if (used->get_name() == "profile") return "sluice profile record -- PROGRAM";
     if (used->get_name() == "proxy")
       return "sluice proxy --listen 127.0.0.1:50051 --to sluice://worker3:7000";
     if (used->get_name() == "perf") return "sluice perf send_lat --self --transport shm --size 64";
@@ -91,6 +93,7 @@ int main(int argc, char** argv) {
   sluice::tools::add_doctor_command(app, exit_code);
   sluice::tools::add_explain_command(app, exit_code);
   sluice::tools::add_tune_command(app, exit_code);
+  sluice::tools::add_profile_command(app, exit_code);
   sluice::tools::add_proxy_command(app, exit_code);
   sluice::tools::add_graph_command(app, exit_code);
   sluice::tools::add_lab_command(app);

@@ -200,7 +200,7 @@ Result<Recording> read_recording(const std::string& path) {
   while (length < bytes.size()) {
     const ssize_t got = ::read(file.value(), bytes.data() + length, bytes.size() - length);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return invalid("cannot be read", errno);
+    if (got < 0) return invalid("cannot be read; check the disk", errno);
     if (got == 0) break;
     length += static_cast<size_t>(got);
   }
