@@ -149,8 +149,8 @@ bool ShmLink::nothing_left() const {
 size_t ShmLink::drain_ring(Instant now, Turn& turn) {
   size_t handled = 0;
   mapped_in_turn_ = 0;
-  while (handled < kMessagesPerPoll && mapped_in_turn_ < kExtentsPerPoll &&
-         !closed() && !corrupt_ && may_drain() && reader_.ready()) {
+  while (handled < kMessagesPerPoll && mapped_in_turn_ < kExtentsPerPoll && !closed() &&
+         !corrupt_ && may_drain() && reader_.ready()) {
     if (!turn.spend()) break;
     Status status = handle_front(now);
     ++handled;
