@@ -95,6 +95,8 @@ class MappedRegistration final : public Registration {
     length_ = (std::max<uint64_t>(bytes, 1) + kExtentBytes - 1) / kExtentBytes * kExtentBytes;
     SLUICE_TRY(base_, system_page_source().reserve(length_));
     SLUICE_TRY(run_, system_page_source().commit(base_, length_));
+    SLUICE_RETURN_IF_ERROR(system_page_source().seal(run_));
+    run_.sealed = true;
     return Status();
   }
   Status enter() override {
