@@ -143,6 +143,13 @@ Result<Buffer> Arena::allocate(size_t bytes, const AllocateOptions& options) {
   return s->buffer_of(*block, bytes, options.quota);
 }
 
+std::optional<Result<Buffer>> Arena::allocate_present(size_t bytes,
+                                                      const AllocateOptions& options) {
+  PendingAllocation whole(state_, bytes, options);
+  if (!whole.ready()) return std::nullopt;
+  return whole.take();
+}
+
 std::unique_ptr<PendingAllocation> Arena::begin_allocate(size_t bytes,
                                                          const AllocateOptions& options) {
   return std::make_unique<PendingAllocation>(state_, bytes, options);

@@ -115,6 +115,9 @@ class Arena {
   Result<Buffer> allocate(size_t bytes, const AllocateOptions& options = {});
   Result<Buffer> allocate(std::span<const int64_t> shape, DataType dtype,
                           const AllocateOptions& options = {});
+  // allocate() of memory that is there already: it neither grows the arena nor takes memory of the
+  // heap. Empty: begin_allocate().
+  std::optional<Result<Buffer>> allocate_present(size_t bytes, const AllocateOptions& options = {});
   // allocate() in steps, none of which blocks for long. Never null; errors come with its take().
   std::unique_ptr<PendingAllocation> begin_allocate(size_t bytes,
                                                     const AllocateOptions& options = {});

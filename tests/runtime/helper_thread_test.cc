@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <sluice/api/allocating.h>
+#include <sluice/exchange/exchange.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/runtime/shared_copy.h>
 
@@ -143,6 +144,43 @@ TEST_CASE("a copy by two threads is as one by one") {
       }
     }
   }
+}
+
+TEST_CASE("a tensor that is copied out of a peer's memory by two threads is whole") {
+  constexpr size_t kBytes = 37 * kMiB + 4 * 1023;
+  auto opened = open_context({.waiting = Waiting::kSleep, .helper_thread = true});
+  auto other = open_context({.waiting = Waiting::kSleep});
+  REQUIRE((opened.ok() && other.ok()));
+  Context& here = **opened;
+  Context& there = **other;
+  auto listening = there.listen("loopback:helper_thread_test");
+  REQUIRE(listening.ok());
+  Connecting connecting = start_connect(here, listening->address());
+  Result<Endpoint> far = listening->try_accept();
+  while (!connecting.ready() || !far.ok()) {
+    here.progress();
+    there.progress();
+    if (!far.ok()) far = listening->try_accept();
+  }
+  Result<Endpoint> near = connecting.take();
+  REQUIRE(near.ok());
+  auto from = there.allocate({static_cast<int64_t>(kBytes)}, uint8);
+  auto into = here.allocate({static_cast<int64_t>(kBytes)}, uint8);
+  REQUIRE((from.ok() && into.ok()));
+  for (size_t i = 0; i < kBytes; ++i) from->bytes()[i] = static_cast<std::byte>(i * 13 + i / 4096);
+  const Tensor tensor = std::move(*from).freeze();
+  Exchange exchange(here), publisher(there);
+  REQUIRE((exchange.add(*near).ok() && publisher.add(*far).ok()));
+  auto publication = publisher.publish({"w", 1}, tensor, {.readers = 1});
+  REQUIRE(publication.ok());
+  FetchInto fetch = exchange.fetch_into({"w", 1}, std::move(*into), soon());
+  while (!fetch.ready() || !publication->ready()) {
+    here.progress();
+    there.progress();
+  }
+  Placed placed = fetch.take();
+  REQUIRE(placed.ok());
+  CHECK(std::equal(tensor.data(), tensor.data() + kBytes, placed.value().value.data()));
 }
 
 TEST_CASE("the helper provides and frees pages, and peers are answered meanwhile") {

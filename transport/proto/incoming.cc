@@ -1,6 +1,7 @@
 #include <sluice/proto/incoming.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -57,10 +58,13 @@ Status Incoming::make_destination(Operation* op, const wire::Offer& offer) {
     return Status(Code::kNoMemory, Scope::kOperation, kOrigin, std::string(charged.detail()));
   op->incoming = bytes;
   constexpr AllocateOptions kOptions{.for_receive = true};
+  std::optional<Result<Buffer>> present = connection_.arena->allocate_present(bytes, kOptions);
   // What came in the message has to lie somewhere now; it is small.
   const bool is_inline = (offer.flags & wire::Offer::kInline) != 0;
-  if (is_inline || connection_.population == nullptr) {
-    SLUICE_TRY(Buffer buffer, connection_.arena->allocate(bytes, kOptions));
+  if (!present && (is_inline || connection_.population == nullptr))
+    present = connection_.arena->allocate(bytes, kOptions);
+  if (present) {
+    SLUICE_TRY(Buffer buffer, std::move(*present));
     give(op, std::move(buffer), layout);
     return Status();
   }
