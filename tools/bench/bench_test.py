@@ -237,6 +237,8 @@ class Document(unittest.TestCase):
         self.assertIn("1 of 1 target is not judged, with 3 rounds where a verdict takes 7, or 21 where 5 % decide", wanting)
         self.assertIn("sluice bench --only E99 --rounds 21", wanting)
         self.assertIn("2 of 7 rows", left_out)
+        self.assertIn("--quick ran", left_out)
+        self.assertIn("--judge ran", documents.caveats(dict(few, quick=False))[1])
         close = self.built({"a": [1] * 7, "b": [3.01] * 7}, {"what": "w", "said": "x"})
         self.assertEqual(close["experiments"][0]["verdict"], "1 target (1 inconclusive for want of rounds: 7 of 21); 1 not measured")
         self.assertEqual(documents.caveats(self.built({"a": [1] * 7, "b": [2] * 7}, {"what": "w", "said": "x"})), [])

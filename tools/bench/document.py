@@ -122,9 +122,15 @@ def caveats(document):
     left_out = sum(one.get("left_out", 0) for one in document["answers"])
     if left_out:
         measured = sum(len(one["rows"]) for one in document["answers"])
-        said.append(f"--quick ran {measured} of {measured + left_out} rows, those with a target or beside an original's figure, so that there was time for rounds; "
-                    "all rows: the same without --quick, or with --only of one experiment")
+        flag = narrowing(document)
+        said.append(f"{flag} ran {measured} of {measured + left_out} rows, those with a target or beside an original's figure, so that there was time for rounds; "
+                    f"all rows: the same without {flag}, or with --only of one experiment")
     return said
+
+
+def narrowing(document):
+    """The flag that left rows out."""
+    return "--judge" if document.get("quick") is False else "--quick"
 
 
 def few_from(document):

@@ -135,9 +135,9 @@ def commands(answer):
             f"<p class=\"quiet\">Repeat: <code>sluice bench --only {text(answer['question'])}</code></p>")
 
 
-def answer_section(answer):
+def answer_section(answer, flag):
     steal, foreign = (max(answer[key], default=0) for key in ("steal_percent", "foreign_percent"))
-    left_out = f" --quick left out {text(answer['left_out'])} more rows." if answer.get("left_out") else ""
+    left_out = f" {flag} left out {text(answer['left_out'])} more rows." if answer.get("left_out") else ""
     out = [f"<h3 id=\"{text(answer['question'])}\">{text(answer['asks'])}</h3>",
            f"<p class=\"quiet\">{text(documents.rounds(str(answer['rounds'])))}, {text(answer['rejected_rounds'])} not counted for steal; steal at most {text(steal)} %, "
            f"other processes at most {text(foreign)} % of the CPUs. Ratios are to {text(answer['baseline'])}. Whiskers: 95 % interval, of fewer than 7 rounds the whole spread.{left_out}</p>"]
@@ -150,13 +150,13 @@ def answer_section(answer):
     return out + [commands(answer)]
 
 
-def experiment_section(one, answers):
+def experiment_section(one, answers, flag):
     out = [f"<section><h2 id=\"{text(one['id'])}\">{text(one['id'])}: {text(one['title'])}</h2>",
            f"<p class=\"quiet\">After {text(one['source'])}.</p>", f"<p class=\"verdict\">{text(one['verdict'])}</p>"]
     if one["original"]:
         out.append(table(["figure", "the original", "here"], [[("", text(each["what"])), ("", text(each["said"])), ("", text(each["here"]))] for each in one["original"]]))
     for name in one["questions"]:
-        out += answer_section(answers[name])
+        out += answer_section(answers[name], flag)
     if one["missing"]:
         items = "".join(f"<li>{text('; '.join(what))}: <span class=\"quiet\">{text(why)}</span></li>" for why, what in documents.by_reason(one["missing"]))
         out.append(f"<h3>Not measured</h3><ul>{items}</ul>")
@@ -200,7 +200,7 @@ def html(result):
     answers = {one["question"]: one for one in result["answers"]}
     with open(os.path.join(FOLDER, "page.css"), encoding="utf-8") as file:
         style = file.read()
-    body = head(result) + [line for one in result["experiments"] for line in experiment_section(one, answers)]
+    body = head(result) + [line for one in result["experiments"] for line in experiment_section(one, answers, documents.narrowing(result))]
     return "\n".join(["<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
                       '<meta name="viewport" content="width=device-width, initial-scale=1">',
                       "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">",
