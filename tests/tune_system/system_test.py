@@ -183,6 +183,30 @@ class System(unittest.TestCase):
         self.assertEqual(snapshot(), self.before)
         self.assertIn("nothing to undo", self.run_tool("--undo")[0])
 
+    def test_namespaces_of_a_lab_need_no_undoing(self):
+        process = self.start("--lab", "1", "--config", self.file(LOCAL.partition("[front]")[0]), "--algorithm", "rusan")
+        for line in process.stderr:
+            if "4096 8192 8192" in line:
+                break
+        process.kill()
+        process.wait()
+        out, _ = self.run_tool("--undo")
+        self.assertIn("n1: its network namespace ended with the run", out)
+
+    def test_values_of_an_earlier_boot_are_forgotten(self):
+        self.choose({RMEM: "4096 16384 16384"})
+        self.run_tool("--config", self.local(), "--workload", "w", "--apply")
+        path = os.path.join(self.cache, "system-undo.jsonl")
+        with open(path, encoding="utf-8") as file:
+            entries = [dict(json.loads(line), boot="an earlier one") for line in file]
+        with open(path, "w", encoding="utf-8") as file:
+            file.writelines(json.dumps(entry) + "\n" for entry in entries)
+        out, _ = self.run_tool("--undo")
+        self.assertIn("front: it was booted since", out)
+        self.assertNotEqual(snapshot(), self.before)  # as on a machine where somebody set them anew
+        with open("/proc/sys/net/ipv4/tcp_rmem", "w", encoding="ascii") as file:
+            file.write(entries[0]["before"])
+
     def test_a_run_that_is_interrupted_undoes_by_itself(self):
         process = self.run_until_changed()
         process.send_signal(signal.SIGTERM)
