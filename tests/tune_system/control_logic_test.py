@@ -153,13 +153,14 @@ class TestTool(unittest.TestCase):
 
         class Far(Node):
             def ask(self, do, within=0, **words):
-                return {"end": 1, "port": 5}
+                return {"failed": "out of memory"} if do == "result" else {"end": 1, "port": 5}
 
         nodes = [Far("n1", {}, []), Far("n2", {}, [])]
         tool = NetworkTestTool(Front("front", {}, []), nodes, {"end": 64})
         with self.assertRaises(NodeLost) as caught:
             tool.measure()
         self.assertEqual(caught.exception.node, "n2")
+        self.assertIn("it is gone (there: out of memory)", str(caught.exception))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,9 @@ class NetworkTestTool:
     def _spec(self, node, buffers, effort):
         spec = {name: self.test[name] for name in ("mode", "transport", "repeats", "integrity", "nocache", "file_bytes")}
         trials = max(1, round(self.test["trials"] * effort))
-        return dict(spec, patience=PATIENCE_SECONDS, sizes=self.sizes, trials=trials, seconds=self.test["seconds"] * min(1.0, effort * 4),
+        # A file is made and compared between its transfers.
+        patience = PATIENCE_SECONDS + (self.test["file_bytes"] / SLOWEST_BYTES_PER_SECOND / 4 if self.test["mode"] == "file" else 0)
+        return dict(spec, patience=patience, sizes=self.sizes, trials=trials, seconds=self.test["seconds"] * min(1.0, effort * 4),
                     address=node.address, sndbuf=int(buffers.get("socket.sndbuf", 0)), rcvbuf=int(buffers.get("socket.rcvbuf", 0)))
 
     def _within(self):
@@ -83,9 +85,12 @@ class NetworkTestTool:
         if failed is None and any("failed" in answer for answer in answers):
             failed = next((node, answer["failed"]) for (node, _), answer in zip(remote, answers) if "failed" in answer)
         if failed is not None:
-            raise NodeLost(failed[0].name, failed[1])
+            node, why = failed
+            end = next(end for each, end in remote if each is node)
+            there = node.ask("result", end=end, limit=1)  # if the node is gone, this says so
+            raise NodeLost(node.name, why + (f" (there: {there['failed']})" if "failed" in there else ""))
         for node, end in remote:
-            answer = node.ask("result", 2 * PATIENCE_SECONDS + 5, end=end, limit=2 * PATIENCE_SECONDS)
+            answer = node.ask("result", 2 * PATIENCE_SECONDS + 5, end=end, limit=2 * PATIENCE_SECONDS)  # it ends with the other
             if "failed" in answer:
                 raise NodeLost(node.name, answer["failed"])
             self.granted[node.name] = answer["granted"]
