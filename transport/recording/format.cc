@@ -132,6 +132,7 @@ Result<bool> Reader::block(Bytes& bytes) {
   if (each == 0 || head.count == 0 || head.count > kMostInBlock)
     return corrupt("has a block that no recorder writes");
   ContextRecording& context = recording_.contexts[head.context];
+  if (context.ended) return corrupt("goes on after a context has ended");
   // Of a block that is cut short the whole entries are kept.
   const size_t whole = std::min<size_t>(head.count, bytes.size() / each);
   const Bytes body = bytes.first(whole * each);
