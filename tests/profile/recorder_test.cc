@@ -145,10 +145,13 @@ TEST_CASE("a forked child writes nothing of its parent's, and its own context ha
     Recorded recorded(folder.path);
     auto alone = std::make_unique<Alone>();
     alone->pass(8);
+    auto unconnected = open_context();
+    REQUIRE(unconnected.ok());
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
       alone.reset();
+      (*unconnected).reset();
       alone = std::make_unique<Alone>();
       alone->pass(16);
       alone.reset();
