@@ -132,11 +132,17 @@ void Planner::join_ends() {
   }
 }
 
-// The beginning differs from the rest: memory is touched for the first time.
+// The beginning differs from the rest: memory is touched for the first time. A tenth of the
+// messages and not of the time, since programs compute for long before the first one.
 void Planner::choose_part() {
   plan_.recorded_ns = until_ - from_;
   if (plan_.recorded_ns <= most_ns_) return;
-  from_ += std::min(plan_.recorded_ns / 10, plan_.recorded_ns - most_ns_);
+  std::vector<uint64_t> times;
+  for (const ContextRecording* context : contexts_)
+    for (const Event& event : context->events) times.push_back(event.at_ns);
+  const auto tenth = times.begin() + static_cast<ptrdiff_t>(times.size() / 10);
+  std::nth_element(times.begin(), tenth, times.end());
+  from_ = std::min(*tenth, until_ - most_ns_);
   until_ = from_ + most_ns_;
 }
 

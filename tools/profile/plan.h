@@ -48,7 +48,7 @@ struct Plan {
   Path path() const;
 };
 
-// The part of the recordings that is `most_ns` long, from a tenth on if they are longer. What is
+// The part of the recordings that is `most_ns` long, from a tenth of the messages on. What is
 // replayed is complete: each message has a sender and a receiver. The peer of a connection that has
 // one end in the recordings answers when it answered then. Errors: kInvalidArgument (nothing to
 // replay; recordings of different machines, or twice the same).
