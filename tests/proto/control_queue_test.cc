@@ -117,8 +117,9 @@ TEST_CASE("a request takes two releases along; a round is asked for only if some
   CHECK(parts.sent<wire::Release>()[0].count == 1);
   CHECK(parts.sent<wire::Release>()[0].ids[0] == 1);
   CHECK(parts.control.take_releases() == Taken{});
+  const uint64_t before = parts.activations;
   parts.control.view_ended(4);  // of no request
-  CHECK(parts.activations == 2);
+  CHECK(parts.activations == before + 1);
 }
 
 TEST_CASE("a round flushes once what it sent", "[control_queue]") {
