@@ -13,7 +13,7 @@ import unittest
 
 import command
 
-COMMANDS = ("perf", "demo", "broker", "dump", "info", "doctor", "explain", "tune", "proxy", "graph", "lab", "bench", "completion", "manual", "version")
+COMMANDS = ("perf", "demo", "broker", "dump", "info", "doctor", "explain", "profile", "tune", "proxy", "graph", "lab", "bench", "completion", "manual", "version")
 # man(7)
 MACROS = {"TH", "SH", "TP", "B", "PP", "nf", "fi"}
 
@@ -41,7 +41,7 @@ class Manual(command.CommandTest):
     def test_flags_of_the_python_programs_are_completed(self):
         self.assertEqual(set(self.complete("lab", "--no")), {"--nodes", "--node"})
         self.assertEqual(set(self.complete("lab", "s")), {"shell"})
-        self.assertEqual(set(self.complete("bench", "--re")), {"--report"})
+        self.assertEqual(set(self.complete("bench", "--re")), {"--replace", "--report"})
         self.assertEqual(set(self.complete("tune", "")), {"-h", "--help", "--if-needed", "--dry-run", "system"})
         self.assertEqual(set(self.complete("tune", "system", "--i")), {"--interface", "--integrity", "--ipv6"})
 
