@@ -81,5 +81,28 @@ TEST_CASE("views that no request follows go home by themselves, and more than fi
   }
 }
 
+TEST_CASE("a view that is dropped just before its endpoint closes goes home first", "[exchange]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  Exchange here{*pair.server_context};
+  REQUIRE(here.add(pair.server).ok());
+  std::optional<Publication> publication;
+  {
+    Exchange there{*pair.client_context};
+    REQUIRE(there.add(pair.client).ok());
+    Fetch fetch = there.fetch({"w", 1}, soon());
+    auto published = here.publish({"w", 1}, floats(*pair.server_context, {4}, 1));
+    REQUIRE(published.ok());
+    publication.emplace(std::move(*published));
+    REQUIRE(pair.until([&] { return fetch.ready(); }));
+    auto delivery = fetch.take();
+    REQUIRE(delivery.ok());
+    delivery->value = Tensor();
+  }
+  pair.client.start_close();
+  REQUIRE(pair.until([&] { return publication->ready(); }));
+  CHECK(publication->readers_done() == 1);
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -298,7 +298,11 @@ Status Session::cancel(OperationId id) {
 // The end of the connection.
 
 void Session::start_close() {
-  if (connection_.state == EndpointState::kConnected) farewell_.start();
+  if (connection_.state != EndpointState::kConnected) return;
+  // The peer hears of views that were dropped a moment ago before the BYE, behind which it reads
+  // nothing.
+  views_->end_dropped();
+  farewell_.start();
 }
 
 // An orderly close, so that the peer has read why before the path goes; but it is not waited for
