@@ -65,8 +65,14 @@ class World final : private WantHandler {
     options.credit_bytes = ours.credit_bytes;
     if (in.chance()) options.silence_limit = std::chrono::seconds(10);
     mailbox_ = std::make_shared<Mailbox>(-1);
-    session_ = std::make_unique<proto::Session>(proto::SessionParts{
-        make_link(traits), arena_, mailbox_, &host_, ours, peer, options, "fuzz"});
+    session_ = std::make_unique<proto::Session>(proto::SessionParts{.link = make_link(traits),
+                                                                    .arena = arena_,
+                                                                    .mailbox = mailbox_,
+                                                                    .host = &host_,
+                                                                    .ours = ours,
+                                                                    .peer = peer,
+                                                                    .options = options,
+                                                                    .reason = "fuzz"});
   }
 
   void run() {

@@ -43,14 +43,12 @@ struct Bench {
     traits.inline_bytes = 64;
     traits.data_bytes = 1000;
     session = std::make_unique<proto::Session>(
-        proto::SessionParts{std::make_unique<FakeStreamLink>(traits, record),
-                            arena,
-                            std::make_shared<Mailbox>(-1),
-                            &host,
-                            {},
-                            {},
-                            options,
-                            "test"});
+        proto::SessionParts{.link = std::make_unique<FakeStreamLink>(traits, record),
+                            .arena = arena,
+                            .mailbox = std::make_shared<Mailbox>(-1),
+                            .host = &host,
+                            .options = options,
+                            .reason = "test"});
   }
   ~Bench() {
     session->abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "the end"));
