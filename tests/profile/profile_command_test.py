@@ -57,7 +57,7 @@ class Profile(command.CommandTest):
 
     def test_a_program_that_is_killed_leaves_what_it_had_recorded(self):
         # The kernel ends whichever of the two processes has used a second of processor time first.
-        program = f"(ulimit -t 1; exec {command.BINARY} {' '.join(PING_PONG)} 2000000000); exit 9"
+        program = f"(ulimit -t 1; exec {command.BINARY} {' '.join(PING_PONG)} 200000000); exit 9"
         files, done = self.record("sh", "-c", program, expect=9)
         with contextlib.suppress(ChildProcessError):  # the other one is ours now
             while True:
