@@ -51,8 +51,7 @@ class Quota {
 struct AllocateOptions {
   Audience audience = Audience::kSameUser;
   Quota* quota = nullptr;  // charged until the memory is free again
-  // May use the receive reserve: only memory that a receive needs to make progress. An extent that
-  // has to be added for it is short.
+  // May use the receive reserve: only memory that a receive needs to make progress.
   bool for_receive = false;
 };
 

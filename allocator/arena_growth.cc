@@ -48,23 +48,20 @@ ArenaState::Need ArenaState::need_for(uint64_t bytes, Audience audience, bool on
   need.continued = one_run ? std::min(bytes, free_runs[index].length_before(end)) : 0;
   need.at_end = std::max(round_up(bytes + carved - need.continued, kExtentGranule), kExtentGranule);
   uint64_t shift = std::min<uint64_t>(audience_extents[index], 20);
-  // Short ones, which grow() was asked for, do not make the next one long.
   need.preferred = round_up<uint64_t>(
-      std::min<uint64_t>({options.largest_extent_bytes, options.first_extent_bytes << shift,
-                          options.first_extent_bytes + audience_bytes[index]}),
+      std::min<uint64_t>(options.largest_extent_bytes, options.first_extent_bytes << shift),
       kExtentGranule);
   need.reclaimable = leaving_bytes.load(std::memory_order_relaxed);
   for (uint16_t slot : whole_free_extents(spared)) need.reclaimable += extents[slot].info.length;
   return need;
 }
 
-Status ArenaState::grow(uint64_t bytes, Audience audience, bool one_run, uint64_t longest) {
+Status ArenaState::grow(uint64_t bytes, Audience audience, bool one_run) {
   // What shall become more is not given back in order to become more.
   std::optional<Audience> spared;
   if (!one_run) spared = audience;
   for (bool trimmed = false;; trimmed = true) {
-    Need need = need_for(bytes, audience, one_run, spared);
-    need.preferred = std::min(need.preferred, longest);
+    const Need need = need_for(bytes, audience, one_run, spared);
     uint64_t length = 0;
     std::optional<uint64_t> offset = place(need, &length);
     Status status;

@@ -11,8 +11,6 @@
 namespace sluice {
 namespace {
 constexpr const char* kOrigin = "allocator/arena";
-// Pages of an extent that is added in a turn: about 2 ms (docs/performance.md, "Pages").
-constexpr uint64_t kBriefExtentBytes = uint64_t{8} << 20;
 Counter refused_limit("allocator.refused_limit");
 Counter refused_quota("allocator.refused_quota");
 }  // namespace
@@ -207,8 +205,6 @@ Buffer ArenaState::buffer_of(ArenaBlock* block, size_t bytes, Quota* quota) {
 Result<ArenaBlock*> ArenaState::take_by_growing(uint64_t length, const AllocateOptions& wanted) {
   int audience = static_cast<int>(wanted.audience);
   std::lock_guard growing(grow_mutex);
-  // A receive takes place in a turn, which must not become long.
-  const bool brief = wanted.for_receive && free_slots.size() > kMostExtents / 2;
   // Others may take what was added before we do; then once more, until the limit.
   while (true) {
     {
@@ -216,7 +212,7 @@ Result<ArenaBlock*> ArenaState::take_by_growing(uint64_t length, const AllocateO
       flush_caches();
       if (ArenaBlock* block = take_free(audience, length)) return block;
     }
-    Status refused = grow(length, wanted.audience, true, brief ? kBriefExtentBytes : UINT64_MAX);
+    Status refused = grow(length, wanted.audience, true);
     if (refused.ok()) continue;
     if (wanted.for_receive && wanted.audience == Audience::kSameUser &&
         options.receive_reserve_bytes > 0) {

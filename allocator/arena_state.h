@@ -77,9 +77,8 @@ struct ArenaState {
   // arena_growth.cc: extents. Under `grow_mutex`, without `mutex`.
   // Adds an extent such that a run of `bytes` is free (continuing the free run before
   // it), or, without `one_run`, such that `bytes` more are. Nothing but the reserve is
-  // added for 0 bytes. Where the limit is in the way, free extents are given back first. The extent
-  // has no more than `longest` if that will do.
-  Status grow(uint64_t bytes, Audience audience, bool one_run, uint64_t longest = UINT64_MAX);
+  // added for 0 bytes. Where the limit is in the way, free extents are given back first.
+  Status grow(uint64_t bytes, Audience audience, bool one_run);
   size_t trim(std::optional<Audience> spared = std::nullopt);
   // trim() in two parts: what is free leaves its tables; up to `bytes` of what left go back.
   size_t start_trim(std::optional<Audience> spared = std::nullopt);
