@@ -1,5 +1,6 @@
 #include <sluice/loopback/link.h>
 
+#include <array>
 #include <cstring>
 #include <utility>
 
@@ -15,11 +16,12 @@ constexpr const char* kOrigin = "loopback/link";
 constexpr size_t kMostQueuedBytes = 128u << 10;
 constexpr size_t kMessagesPerPoll = 32;
 
-// What a view of the peer's memory holds on to: the wire, and with it the peer's arena
-// and the loans of a connection that has ended.
+// What a view of the peer's memory holds on to: the wire, and with it the peer's arena; and the
+// loans of a connection that has ended.
 class WireHold final : public PeerMapping {
  public:
-  explicit WireHold(std::shared_ptr<Wire> wire) : wire_(std::move(wire)) {}
+  WireHold(std::shared_ptr<Wire> wire, std::shared_ptr<Loans> loans)
+      : wire_(std::move(wire)), loans_(std::move(loans)) {}
   void retain() noexcept override { references_.fetch_add(1, std::memory_order_relaxed); }
   void drop() noexcept override {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
@@ -27,6 +29,7 @@ class WireHold final : public PeerMapping {
 
  private:
   std::shared_ptr<Wire> wire_;
+  std::shared_ptr<Loans> loans_;
   std::atomic<uint32_t> references_{1};
 };
 
@@ -183,7 +186,7 @@ Result<ImportedRun> LoopbackLink::import_run(const wire::Segment& segment) {
                   "memory that is not in the peer's arena");
   }
   const std::byte* data = arena->base() + extent->arena_offset + segment.offset;
-  return ImportedRun{.data = data, .mapping = new WireHold(wire_)};
+  return ImportedRun{.data = data, .mapping = new WireHold(wire_, theirs().loans)};
 }
 
 bool LoopbackLink::begin_copy(uint64_t withdrawals_seen) {
@@ -195,7 +198,7 @@ bool LoopbackLink::begin_copy(uint64_t withdrawals_seen) {
 
 void LoopbackLink::quarantine(StorageRef loan) {
   std::lock_guard lock(wire_->mutex);
-  mine().loans.push_back(std::move(loan));
+  mine().loans->push_back(std::move(loan));
 }
 
 void LoopbackLink::close() {
@@ -203,8 +206,13 @@ void LoopbackLink::close() {
   closed_ = true;
   // The handle of a closed endpoint holds neither the wire nor the loans in it.
   std::shared_ptr<Wire> wire = std::move(wire_);
+  std::array<std::shared_ptr<Loans>, 2> over;  // freed without the lock
   std::lock_guard lock(wire->mutex);
   wire->sides[side_].closed = true;
+  for (Wire::Side& side : wire->sides) {
+    if (wire->sides[1 - side_].closed)
+      over[static_cast<size_t>(&side - wire->sides)] = std::move(side.loans);
+  }
   wire->sides[side_].link = nullptr;
   if (auto rung = std::move(wire->sides[side_].rung)) rung->add_closed();
   wire->sides[side_].arrived.clear();

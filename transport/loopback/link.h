@@ -38,6 +38,9 @@ class RungEnds {
   std::atomic<bool> any_{false};
 };
 
+// Memory of an end that has closed, of which the other end may still have views.
+using Loans = std::vector<StorageRef>;
+
 // Shared by the two ends, which may belong to contexts of two threads.
 struct Wire {
   struct Side;
@@ -57,9 +60,9 @@ struct Wire {
     std::shared_ptr<RungEnds> rung;  // null: no link yet, or none any more
     bool is_rung = false;            // this side is in it
     LoopbackLink* link = nullptr;    // for this side's context
-    // Loans of this side's memory after its end: the other side may still have views. They are
-    // freed with the wire, which each view holds.
-    std::vector<StorageRef> loans;
+    // Of this side's memory; held by each view of it, too. Null once both sides have closed. The
+    // wire may last longer: a bell keeps it in the mailbox of a context that looks no more.
+    std::shared_ptr<Loans> loans = std::make_shared<Loans>();
     // See Link::begin_copy().
     std::atomic<uint64_t> withdrawals{0};
     std::atomic<bool> copying{false};
