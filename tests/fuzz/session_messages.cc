@@ -82,10 +82,6 @@ wire::Want HostilePeer::want() {
   switch (kind) {
     case wire::WantKind::kKey:
       m.about = wire::KeyWant{.key_id = key_id, .step = in_.amount()};
-      if ((m.id & 4) != 0) {
-        m.about =
-            wire::KeyWant{.key_id = key_id, .step = m.about.key().step, .released = {id(), id()}};
-      }
       break;
     case wire::WantKind::kOffer:
       m.about = wire::PullWant{.offer = id(), .offset = offset, .length = length};

@@ -1,8 +1,6 @@
 // Control messages and a link that has no room for them.
 #include <sluice/proto/control_queue.h>
 
-#include <array>
-
 #include "tests/proto/parts.h"
 
 namespace sluice::proto {
@@ -93,33 +91,6 @@ TEST_CASE("releases travel together, and alone when nothing else happens", "[con
   for (uint64_t i = 0; i < wire::kMaxReleases; ++i) parts.control.view_ended(i);
   REQUIRE(parts.sent<wire::Release>().size() == 2);
   CHECK(parts.sent<wire::Release>()[1].count == wire::kMaxReleases);
-}
-
-TEST_CASE("a request takes two releases along; a round is asked for only if some are left",
-          "[control_queue]") {
-  Parts parts;
-  using Taken = std::array<uint64_t, 2>;
-  {
-    ControlQueue::Request request(parts.control);
-    parts.control.view_ended(7);
-    CHECK(parts.control.take_releases() == Taken{7, 0});
-  }
-  CHECK(parts.activations == 0);
-  CHECK_FALSE(parts.control.due());
-  {
-    ControlQueue::Request request(parts.control);
-    for (uint64_t id : {1, 2, 3}) parts.control.view_ended(id);
-    CHECK(parts.control.take_releases() == Taken{3, 2});
-  }
-  CHECK(parts.activations == 1);
-  parts.control.send_releases_after(0);
-  REQUIRE(parts.sent<wire::Release>().size() == 1);
-  CHECK(parts.sent<wire::Release>()[0].count == 1);
-  CHECK(parts.sent<wire::Release>()[0].ids[0] == 1);
-  CHECK(parts.control.take_releases() == Taken{});
-  const uint64_t before = parts.activations;
-  parts.control.view_ended(4);  // of no request
-  CHECK(parts.activations == before + 1);
 }
 
 TEST_CASE("a round flushes once what it sent", "[control_queue]") {

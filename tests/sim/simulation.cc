@@ -72,8 +72,7 @@ void Simulation::open() {
           limits.incoming_bytes = {std::max<uint64_t>(most, 1), std::max<uint64_t>(4 * most, 1)};
       account_[side] = PeerAccounts(resolve(limits, 0)).open(PeerIdentity::of_process());
     }
-    for (uint64_t feature : {wire::kFeatureReleasesInWants, wire::kFeatureLayoutNumbers})
-      features_[side] |= random_.percent(75) ? feature : 0;
+    if (random_.percent(75)) features_[side] |= wire::kFeatureLayoutNumbers;
     peers_[side] = std::make_unique<Peer>(*this, side);
     peers_[side]->arena_ = shared_arena(side);
     // The doorbell of a mailbox is for sleepers; nobody sleeps here.

@@ -132,9 +132,6 @@ void add_wants(std::vector<NamedMessage>& out) {
   out.push_back({"want", "which_step_is_newest", which});
   which.about = KeyWant{.key_id = 17, .step = kNextStep};
   out.push_back({"want", "which_step_is_next", which});
-  which.about =
-      KeyWant{.key_id = 17, .step = 1001, .released = {0x0000000700000003, 0x0000000600000004}};
-  out.push_back({"want", "known_key_takes_two_loans_home", which});
   Want first = known;
   first.key = "fc6/weight";
   out.push_back({"want", "first_use_of_key", first});

@@ -104,7 +104,7 @@ void ControlQueue::view_ended(uint64_t offer_id) noexcept {
   if (connection_.over()) return;
   releases_.ids[releases_.count++] = offer_id;
   if (releases_.count == wire::kMaxReleases) send_releases();
-  if (!requesting_) connection_.activate();
+  connection_.activate();
 }
 
 }  // namespace sluice::proto

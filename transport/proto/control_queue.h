@@ -3,7 +3,6 @@
 #ifndef SLUICE_PROTO_CONTROL_QUEUE_H_
 #define SLUICE_PROTO_CONTROL_QUEUE_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -35,29 +34,6 @@ class ControlQueue final : public ViewOwner {
   // A view of the peer's memory has ended: RELEASE goes out, together with others.
   void view_ended(uint64_t offer_id) noexcept override;
   void send_releases();
-  // While a WANT is posted: it may take what ends now along, so that no round is needed for that.
-  class Request {
-   public:
-    explicit Request(ControlQueue& queue) : queue_(queue) { queue_.requesting_ = true; }
-    ~Request() {
-      queue_.requesting_ = false;
-      if (queue_.releases_.count > 0) queue_.connection_.activate();
-    }
-    Request(const Request&) = delete;
-    Request& operator=(const Request&) = delete;
-
-   private:
-    ControlQueue& queue_;
-  };
-  // Those that a WANT takes along; 0: none.
-  std::array<uint64_t, 2> take_releases() {
-    std::array<uint64_t, 2> taken{};
-    for (uint64_t& id : taken) {
-      if (releases_.count == 0) break;
-      id = releases_.ids[--releases_.count];
-    }
-    return taken;
-  }
   // In a round that did `work` else: releases that can wait travel together.
   void send_releases_after(size_t work) {
     if (releases_.count > 0 && (work == 0 || releases_.count >= kReleasesTogether)) send_releases();
@@ -109,7 +85,6 @@ class ControlQueue final : public ViewOwner {
   bool blocked_ = false;
   bool offers_held_ = false;
   bool needs_flush_ = false;
-  bool requesting_ = false;
 };
 
 }  // namespace sluice::proto

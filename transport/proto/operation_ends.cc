@@ -60,18 +60,16 @@ Status OperationEnds::on_done_of_source(Operation* op, Code code) {
 }
 
 void OperationEnds::on_release(const wire::Release& release) {
-  for (uint32_t i = 0; i < release.count; ++i) on_released(release.ids[i]);
-}
-
-void OperationEnds::on_released(uint64_t id) {
-  Operation* op = operations_.find(id);
-  if (op == nullptr || !op->loaned) return;
-  op->loaned = false;
-  if (op->state == OperationState::kReady) return;
-  if (op->state == OperationState::kZombie || op->internal) {
-    operations_.release(op);
-  } else {
-    operations_.complete(op, Status());
+  for (uint32_t i = 0; i < release.count; ++i) {
+    Operation* op = operations_.find(release.ids[i]);
+    if (op == nullptr || !op->loaned) continue;
+    op->loaned = false;
+    if (op->state == OperationState::kReady) continue;
+    if (op->state == OperationState::kZombie || op->internal) {
+      operations_.release(op);
+    } else {
+      operations_.complete(op, Status());
+    }
   }
 }
 

@@ -28,7 +28,6 @@ class OperationEnds {
   // Answers of the peer. Errors: kCorrupt.
   Status on_done(const wire::Done& done);
   void on_release(const wire::Release& release);
-  void on_released(uint64_t id);  // one of them, or one that came with a WANT
   // The peer withdraws an offer whose bytes may be on their way.
   void on_offer_withdrawn(uint64_t offer_id);
 

@@ -109,10 +109,6 @@ Result<OperationId> Requests::post_want(WantOptions& want, const PostOptions& op
     op->completion.buffers.emplace_back(std::move(want.destination));
   }
   fault_point("session.want");
-  if (connection_.peer_can(wire::kFeatureReleasesInWants)) {
-    message.about = wire::KeyWant{
-        .key_id = want.key_id, .step = want.step, .released = control_.take_releases()};
-  }
   control_.send(message);
   return op->id;
 }

@@ -244,21 +244,8 @@ Status Session::on_offer(wire::Offer& offer, PayloadReader& payload) {
   return corrupt("OFFER of unknown kind");
 }
 
-Result<OperationId> Session::post_want(WantOptions& want, const PostOptions& options) {
-  if (!connection_.peer_can(wire::kFeatureReleasesInWants))
-    return requests_.post_want(want, options);
-  ControlQueue::Request request(control_);
-  views_->end_dropped();
-  return requests_.post_want(want, options);
-}
-
 Status Session::on_want(const wire::Want& want) {
   if (want.about.kind() == wire::WantKind::kOffer) return transfer_->on_pull(want);
-  if (want.about.kind() == wire::WantKind::kKey) {
-    for (const uint64_t id : want.about.key().released) {
-      if (id != 0) ends_.on_released(id);
-    }
-  }
   if (connection_.state != EndpointState::kConnected) {
     control_.send_done(want.id, Code::kUnreachable, 0);
     return Status();

@@ -110,7 +110,9 @@ class Session final : public EndpointCore, public LinkClient, private Connection
                                   Buffer& result, const PostOptions& options) override {
     return requests_.post_atomic(key, offset, request, result, options);
   }
-  Result<OperationId> post_want(WantOptions& want, const PostOptions& options) override;
+  Result<OperationId> post_want(WantOptions& want, const PostOptions& options) override {
+    return requests_.post_want(want, options);
+  }
   Result<OperationId> post_supply(uint64_t token, const Tensor& tensor,
                                   const PostOptions& options) override {
     return wants_.post_supply(token, tensor, options);

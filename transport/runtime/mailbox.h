@@ -29,7 +29,7 @@ class Mailbox {
   // Thread: any. Blocks: never. Cost: one compare-and-swap, and a write() only
   // if the owner sleeps.
   void post(Letter* letter) noexcept { post_to(any_, letter); }
-  // The same of a letter that calls nothing of the program: the owner may open it inside a post.
+  // The same of a letter that calls nothing of the program: the owner may open it inside a call.
   void post_plain(Letter* letter) noexcept { post_to(plain_, letter); }
   bool empty() const noexcept { return is_empty(plain_) && is_empty(any_); }
   // Opens all letters; the number. Thread: the owner's.

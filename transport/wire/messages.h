@@ -86,8 +86,7 @@ struct Uuid {
 // What a side can beyond version 1's first form: bits of Hello::features. A bit that is not known
 // here is kept and means nothing.
 inline constexpr uint64_t kFeatureLatest = 1;  // answers WANTs for kNewestStep and kNextStep
-inline constexpr uint64_t kFeatureReleasesInWants = 2;  // reads KeyWant::released
-inline constexpr uint64_t kFeatureLayoutNumbers = 4;    // reads Offer::layout_number
+inline constexpr uint64_t kFeatureLayoutNumbers = 4;  // reads Offer::layout_number
 
 // Steps that are none: a WANT of kind kKey for one of them asks which step there is. The answer is
 // a supply of one uint64. docs/wire.md, "Which step".
@@ -193,8 +192,6 @@ enum class WantKind : uint8_t { kKey = 1, kOffer = 2, kRead = 3 };
 struct KeyWant {  // a tensor by key and step
   uint32_t key_id = 0;
   uint64_t step = 0;
-  // As in a RELEASE, which is spared; 0: none. Only to a side with kFeatureReleasesInWants.
-  std::array<uint64_t, 2> released{};
 };
 struct PullWant {      // the bytes of an offer
   uint64_t offer = 0;  // id of it
@@ -213,8 +210,7 @@ struct ReadWant {  // a one-sided read
 class WantAbout {
  public:
   constexpr WantAbout() = default;
-  constexpr WantAbout(const KeyWant& w)
-      : WantAbout(WantKind::kKey, w.key_id, w.step, w.released[0], w.released[1]) {}
+  constexpr WantAbout(const KeyWant& w) : WantAbout(WantKind::kKey, w.key_id, w.step, 0, 0) {}
   constexpr WantAbout(const PullWant& w)
       : WantAbout(WantKind::kOffer, 0, w.offer, w.offset, w.length) {}
   constexpr WantAbout(const ReadWant& w)
@@ -226,9 +222,7 @@ class WantAbout {
 
   WantKind kind() const { return kind_; }
   // Requires: it is of that kind.
-  KeyWant key() const {
-    return {.key_id = word20_, .step = word24_, .released = {word32_, word40_}};
-  }
+  KeyWant key() const { return {.key_id = word20_, .step = word24_}; }
   PullWant pull() const { return {.offer = word24_, .offset = word32_, .length = word40_}; }
   ReadWant read() const {
     return {.grant = word24_, .epoch = word20_, .offset = word32_, .length = word40_};
