@@ -21,8 +21,7 @@ struct Sent {
   uint64_t before;
 };
 
-TEST_CASE("views go home whether a request follows them or not",
-          "[exchange]") {
+TEST_CASE("views go home whether a request follows them or not", "[exchange]") {
   NothingLeftBehind audit;
   Pair pair;
   Exchange here{*pair.server_context}, there{*pair.client_context};

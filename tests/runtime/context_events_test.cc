@@ -14,6 +14,8 @@
 
 #include <sluice/allocator/arena.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/runtime/short_turns.h>
+#include <sluice/spi/provider.h>
 
 namespace sluice {
 namespace {
@@ -188,6 +190,47 @@ TEST_CASE("a handler that goes while its event waits for the next turn hears not
   for (size_t i = 0; i < ready.size(); ++i) CHECK(ready[i]->handler.events == before[i]);
   CHECK((*context)->prepare_to_sleep());
   (*context)->progress();
+}
+
+// A provider in which something has come in every turn, as in that of a peer that floods us.
+class Flooded final : public Provider {
+ public:
+  Flooded() { in_use_ = true; }
+  Scheme scheme() const override { return Scheme::kShm; }
+  Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address&,
+                                                            const ConnectOptions&) override {
+    co_return Status(Code::kUnsupported, Scope::kOperation, "test", "nobody is there");
+  }
+  Result<std::unique_ptr<ListenerCore>> listen(const Address&, const ListenOptions&) override {
+    return Status(Code::kUnsupported, Scope::kOperation, "test", "nobody is there");
+  }
+  size_t progress(Instant) override { return came; }
+  void shut_down() override {}
+  size_t came = 1;
+};
+
+TEST_CASE("letters wait while something comes, but not for more turns than are bounded",
+          "[context]") {
+  auto context = open(Waiting::kSpin, 0);
+  REQUIRE(context.ok());
+  auto provider = std::make_unique<Flooded>();
+  Flooded* flooded = provider.get();
+  (*context)->add_provider(std::move(provider));
+  struct Counted final : Letter {
+    int opened = 0;
+  } letter;
+  letter.open = [](Letter* l) noexcept { ++static_cast<Counted*>(l)->opened; };
+  (*context)->mailbox()->post(&letter);
+  for (uint32_t turn = 0; turn < ShortTurns::kMostInARow; ++turn) {
+    (*context)->progress();
+    CHECK(letter.opened == 0);
+  }
+  (*context)->progress();
+  CHECK(letter.opened == 1);
+  flooded->came = 0;
+  (*context)->mailbox()->post(&letter);
+  (*context)->progress();
+  CHECK(letter.opened == 2);
 }
 
 }  // namespace

@@ -151,9 +151,9 @@ size_t ContextCore::run_providers() {
   for (size_t i = 0; i < hooks_.size(); ++i) {
     if (hooks_[i]->idle_until() <= now_) work += hooks_[i]->progress(now_);
   }
-  if (!mailbox_->empty()) work += mailbox_->open_all();
   if (population_.busy()) [[unlikely]]
     work += populate(work > 0);
+  if (!short_turns_.ends_after(work) && !mailbox_->empty()) work += mailbox_->open_all();
   return work;
 }
 

@@ -22,6 +22,7 @@
 #include <sluice/runtime/mailbox.h>
 #include <sluice/runtime/peer_account.h>
 #include <sluice/runtime/population.h>
+#include <sluice/runtime/short_turns.h>
 #include <sluice/spi/link_decorator.h>
 #include <sluice/spi/provider.h>
 
@@ -121,6 +122,7 @@ class ContextCore final : public Context {
   Instant last_event_check_{};
   Duration typical_gap_{0};  // smoothed time spent in wait() until something came
   uint32_t polls_since_clock_ = 0;
+  ShortTurns short_turns_;
   // The last batch of events (events_). Events for which a turn had no time come in the next one.
   uint32_t next_event_ = 0, event_count_ = 0;
   StreamingRule streaming_;

@@ -149,8 +149,9 @@ bool ShmLink::nothing_left() const {
 size_t ShmLink::drain_ring(Instant now, Turn& turn) {
   size_t handled = 0;
   mapped_in_turn_ = 0;
-  while (handled < kMessagesPerPoll && mapped_in_turn_ < kExtentsPerPoll && !closed() &&
-         !corrupt_ && may_drain() && reader_.ready()) {
+  imported_ = false;
+  while (handled < kMessagesPerPoll && mapped_in_turn_ < kExtentsPerPoll && !imported_ &&
+         !closed() && !corrupt_ && may_drain() && reader_.ready()) {
     if (!turn.spend()) break;
     Status status = handle_front(now);
     ++handled;
@@ -328,6 +329,7 @@ Status ShmLink::announce(const ExtentInfo& extent) {
 
 Result<ImportedRun> ShmLink::import_run(const wire::Segment& segment) {
   if (peer_arena_ == nullptr) return corrupt("an offer on a closed connection");
+  imported_ = true;
   Result<ImportedRun> run = peer_arena_->import_run(segment);
   if (run.ok()) [[likely]]
     return run;

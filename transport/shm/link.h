@@ -168,8 +168,9 @@ class ShmLink final : public ViewLink, public EventHandler {
   uint64_t last_position_ = 0;   // ending: where what the peer can have written before ends
   uint32_t mapped_in_turn_ = 0;  // extents
   uint8_t pending_ = 0;
-  bool hung_up_ = false;  // the peer has released everything
-  bool ended_ = false;    // the peer sends nothing more
+  bool imported_ = false;  // a tensor, in this poll(): what came behind it waits for the next one
+  bool hung_up_ = false;   // the peer has released everything
+  bool ended_ = false;     // the peer sends nothing more
   bool corrupt_ = false;
   bool rests_ = false;
   std::string local_name_, peer_name_;

@@ -9,6 +9,7 @@
 
 #include <sluice/proto/session_set.h>
 #include <sluice/runtime/context_core.h>
+#include <sluice/runtime/short_turns.h>
 #include <sluice/shm/link.h>
 #include <sluice/shm/rendezvous.h>
 #include <sluice/spi/endpoint_core.h>
@@ -62,6 +63,7 @@ class ShmProvider final : public Provider, public LoanKeeper {
   std::vector<ShmLink*> polled_;
   size_t next_ = 0;  // of them the one that the next turn begins with
   uint32_t turns_ = 0;
+  ShortTurns short_turns_;
   bool some_closed_ = false;
 };
 

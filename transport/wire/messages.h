@@ -85,7 +85,7 @@ struct Uuid {
 
 // What a side can beyond version 1's first form: bits of Hello::features. A bit that is not known
 // here is kept and means nothing.
-inline constexpr uint64_t kFeatureLatest = 1;  // answers WANTs for kNewestStep and kNextStep
+inline constexpr uint64_t kFeatureLatest = 1;         // answers WANTs for kNewestStep and kNextStep
 inline constexpr uint64_t kFeatureLayoutNumbers = 4;  // reads Offer::layout_number
 
 // Steps that are none: a WANT of kind kKey for one of them asks which step there is. The answer is

@@ -1,0 +1,34 @@
+// Lets a turn end as soon as something has come, so that the program has it before anything else
+// is done: what is left to send, or to look at, is of the next turn. A count keeps a peer that
+// never stops from holding the rest up.
+#ifndef SLUICE_RUNTIME_SHORT_TURNS_H_
+#define SLUICE_RUNTIME_SHORT_TURNS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice {
+
+class ShortTurns {
+ public:
+  // One turn in so many is whole, however much comes. A short one of a connection that floods us
+  // lasts half a millisecond (proto/turn_budget.h).
+  static constexpr uint32_t kMostInARow = 7;
+
+  // `work`: what this turn has handled so far. True: it ends here.
+  bool ends_after(size_t work) {
+    if (work == 0 || in_a_row_ == kMostInARow) {
+      in_a_row_ = 0;
+      return false;
+    }
+    ++in_a_row_;
+    return true;
+  }
+
+ private:
+  uint32_t in_a_row_ = 0;
+};
+
+}  // namespace sluice
+
+#endif  // SLUICE_RUNTIME_SHORT_TURNS_H_
