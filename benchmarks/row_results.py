@@ -9,6 +9,7 @@ step_seconds (of one step of a parameter server, weights and gradients),
 bytes_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends), kernel_copied_percent (of what was to be sent without a copy),
 interrupts_per_message and switches_per_message (of the whole machine),
 communication_percent (of the time), link_share, jain_index (fairness of shares, 1 is equal), queued_bytes (at most, in a switch),
+found_share (of the best setting, by a tuner), run_share (of an exhaustive search's runs), speed_up (by more workers),
 kernel_functions (that a send enters), cpu_percent_client and
 cpu_percent_server (of one processor). A record that did not verify has no metrics at all.
 """
@@ -16,10 +17,11 @@ import json
 import math
 
 # Metrics where more is better; all others are costs.
-MORE_IS_BETTER = {"bytes_per_second", "link_share", "jain_index"}
+MORE_IS_BETTER = {"bytes_per_second", "link_share", "jain_index", "found_share", "speed_up"}
 METRICS = {"one_way_ns", "one_way_p99_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb", "cpu_ns_per_message", "step_seconds",
            "kernel_copied_percent", "interrupts_per_message", "switches_per_message", "communication_percent",
-           "link_share", "jain_index", "queued_bytes", "kernel_functions", "cpu_percent_client", "cpu_percent_server"}
+           "link_share", "jain_index", "queued_bytes", "found_share", "run_share", "speed_up",
+           "kernel_functions", "cpu_percent_client", "cpu_percent_server"}
 
 PERF_SCHEMA = "sluice.perf/1"
 DEMO_SCHEMA = "sluice.demo/1"
@@ -93,7 +95,7 @@ def _from_line(line):
         "cpu_seconds_per_gb": line.get("cpu_seconds_per_gb"),
         "cpu_ns_per_message": line.get("cpu_ns_per_message"),
         "kernel_copied_percent": line.get("kernel_copied_percent"),
-        **{name: line.get(name) for name in ("link_share", "jain_index", "queued_bytes", "kernel_functions")},
+        **{name: line.get(name) for name in ("link_share", "jain_index", "queued_bytes", "found_share", "run_share", "speed_up", "kernel_functions")},
         "communication_percent": _product(line.get("communication_share"), 100),
         "interrupts_per_message": line.get("interrupts_per_message"),
         "switches_per_message": line.get("switches_per_message"),

@@ -62,7 +62,7 @@ class Catalogue(unittest.TestCase):
         known = catalogue.load()
         chosen = catalogue.select(known, ["e5", "wake", "E05"])
         self.assertEqual([(one["id"], one["questions"]) for one in chosen], [("E05", ["half_round_trip"]), ("E15", ["wake"])])
-        for wrong, near in (("E055", "E05"), ("E06x", "E06"), ("e16", "E1[0145]"), ("half_round", "half_round_trip"), ("zzz", "did you mean")):
+        for wrong, near in (("E055", "E05"), ("E06x", "E06"), ("e21", "E[12][0-9]"), ("half_round", "half_round_trip"), ("zzz", "did you mean")):
             with self.assertRaisesRegex(catalogue.Unknown, near):
                 catalogue.select(known, [wrong])
 
