@@ -3,11 +3,12 @@
 
     benchmarks/tuner_search.py --algorithm halving [--noise 0.03] [--seeds 100]
 
-The surface is that of a line between two network namespaces (tests/tune_system/recorded.json): every setting of its
-grid, measured once. A search asks the surface in place of the line, so that it can be repeated with many seeds, and the
-best of an exhaustive search is known. Prints one JSON line: `found_share`, the rate of the setting that was found by
-that of the best, and `run_share`, the runs that were spent by those of an exhaustive search; both are medians over the seeds.
-With --noise each answer is off by a normal deviate of that share; a run that is a quarter as long is off by twice as much."""
+The surface is that of a line between two network namespaces (tests/tune_system/recorded.json):
+every setting of its grid, measured once. A search asks the surface in place of the line. So it can
+be repeated with many seeds, and the best setting is known. Prints one JSON line: `found_share`, the
+rate of the setting that was found by that of the best, and `run_share`, the runs that were spent by
+those of an exhaustive search. Both are medians over the seeds. With --noise each answer is off by a
+normal deviate of that share; a run that is a quarter as long is off by twice as much."""
 import argparse
 import json
 import math
@@ -22,6 +23,8 @@ sys.path.insert(0, str(ROOT / "tools" / "tune_system"))
 
 from parameter_computation import ALGORITHMS, ParameterComputation  # noqa: E402
 
+RECORDED = ROOT / "tests" / "tune_system" / "recorded.json"
+
 
 def search(recorded, algorithm, noise, seed):
     """(share of the best rate that was found, share of the runs of an exhaustive search)."""
@@ -34,20 +37,24 @@ def search(recorded, algorithm, noise, seed):
 
     computation = ParameterComputation(recorded["space"], seed)
     found = computation.choose(algorithm, measure)
-    return rates[tuple(found[name] for name in recorded["space"])] / max(rates.values()), computation.runs / len(rates)
+    rate = rates[tuple(found[name] for name in recorded["space"])]
+    return rate / max(rates.values()), computation.runs / len(rates)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--algorithm", choices=ALGORITHMS, default="halving")
     parser.add_argument("--noise", type=float, default=0.0, metavar="SHARE")
     parser.add_argument("--seeds", type=int, default=100, metavar="N")
-    parser.add_argument("--surface", default=str(ROOT / "tests" / "tune_system" / "recorded.json"), metavar="FILE")
+    parser.add_argument("--surface", default=str(RECORDED), metavar="FILE")
     options = parser.parse_args()
     with open(options.surface, encoding="utf-8") as file:
         recorded = json.load(file)
-    searches = [search(recorded, options.algorithm, options.noise, seed) for seed in range(1, options.seeds + 1)]
-    print(json.dumps({"name": "tuner_search", "mode": options.algorithm, "verified": True,  # no payload is moved
+    searches = [search(recorded, options.algorithm, options.noise, seed)
+                for seed in range(1, options.seeds + 1)]
+    print(json.dumps({"name": "tuner_search", "mode": options.algorithm,
+                      "verified": True,  # no payload is moved
                       "found_share": statistics.median(found for found, _ in searches),
                       "run_share": statistics.median(runs for _, runs in searches)}))
 

@@ -1,51 +1,34 @@
-// What one hand-over after the other costs in messages, and that each loan comes home.
-#include "tests/contract/pair.h"
-
+// Each loan of a hand-over comes home.
 #include <optional>
 #include <vector>
 
-#include <sluice/exchange/exchange.h>
+#include "tests/exchange/exchanges.h"
 
 namespace sluice::test {
 namespace {
 
-constexpr uint64_t kSteps = 50;
-
-struct Sent {
-  explicit Sent(const Pair& p) : pair(p), before(now()) {}
-  uint64_t now() const {
-    return pair.server.counters().messages_sent + pair.client.counters().messages_sent;
-  }
-  uint64_t since() const { return now() - before; }
-  const Pair& pair;
-  uint64_t before;
-};
-
 TEST_CASE("views go home whether a request follows them or not", "[exchange]") {
   NothingLeftBehind audit;
-  Pair pair;
-  Exchange here{*pair.server_context}, there{*pair.client_context};
-  REQUIRE(here.add(pair.server).ok());
-  REQUIRE(there.add(pair.client).ok());
+  Exchanges both;
   for (bool asks_again : {false, true}) {
     std::vector<Tensor> views;
     std::vector<Publication> publications;
     const uint64_t first = asks_again ? 100 : 0;
     for (uint64_t step = first; step < first + 5; ++step) {
-      Fetch fetch = there.fetch({"w", step}, soon());
-      auto publication = here.publish({"w", step}, floats(*pair.server_context, {4}, 1));
+      Fetch fetch = both.there.fetch({"w", step}, soon());
+      auto publication = both.here.publish({"w", step}, both.four_floats());
       REQUIRE(publication.ok());
       publications.push_back(std::move(*publication));
-      REQUIRE(pair.until([&] { return fetch.ready(); }));
+      REQUIRE(both.pair.until([&] { return fetch.ready(); }));
       views.push_back(std::move(fetch.take()->value));
     }
-    pair.settle();
+    both.pair.settle();
     for (const Publication& publication : publications) CHECK_FALSE(publication.ready());
     views.clear();
     std::optional<Fetch> next;
-    if (asks_again) next.emplace(there.fetch({"w", 1000}, soon()));
+    if (asks_again) next.emplace(both.there.fetch({"w", 1000}, soon()));
     for (const Publication& publication : publications) {
-      REQUIRE(pair.until([&] { return publication.ready(); }));
+      REQUIRE(both.pair.until([&] { return publication.ready(); }));
       CHECK(publication.readers_done() == 1);
     }
   }

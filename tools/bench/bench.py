@@ -177,10 +177,10 @@ class Run:
         self._rounds_before = record.rounds_before(self._before, asked, self._identities, options.replace)
         now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self._others = [self._there(one, described) for one in (self._before or {"answers": []})["answers"] if one["question"] not in asked]
-        # Of a result that cannot be gone on with, nothing is left to say.
-        earlier = self._before if any(self._rounds_before.values()) else None
-        # The guest's folder is the lab's business, and of one machine.
-        said = [each for each in arguments if each not in ("--report", options.report)] if options.devices else arguments
+        # Of a result of which nothing is kept, nothing is left to say.
+        earlier = self._before if self._others or any(self._rounds_before.values()) else None
+        # Where the result lies is this machine's business.
+        said = [each for each in arguments if options.report is None or each not in ("--report", options.report)]
         self._about = {"command": ["sluice", "bench", *said], "started": earlier["started"] if earlier else now, "runs": (earlier["runs"] if earlier else 0) + 1,
                        "quick": options.quick, "rounds_asked": options.rounds, "environment": described, "peers": peers.installed() if options.peers else []}
         self._seconds_before = earlier["seconds"] if earlier else 0.0

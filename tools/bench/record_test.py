@@ -203,10 +203,16 @@ class Command(unittest.TestCase):
 
     def test_keeps_what_was_not_asked_this_time(self):
         self.bench("--only", "operation_cost", "--rounds", "1")
+        first = self.result()
         self.bench("--only", "alloc", "--rounds", "1")
+        self.assertEqual((self.result()["runs"], self.result()["started"]), (2, first["started"]))
         for name in ("result.json", "rounds.json"):
             self.assertEqual([one["question"] for one in self.result(name)["answers"]], ["alloc", "operation_cost"])
         self.assertEqual([one["id"] for one in self.result()["experiments"]], ["E10", "alloc"])
+
+    def test_the_command_in_the_result_names_no_folder_of_this_machine(self):
+        self.bench("--only", "alloc", "--rounds", "1")
+        self.assertEqual(self.result()["command"], ["sluice", "bench", "--max-steal", "101", "--only", "alloc", "--rounds", "1"])
 
     def test_refuses_a_file_of_rounds_that_is_cut_short(self):
         self.bench("--only", "alloc", "--rounds", "1")

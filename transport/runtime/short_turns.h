@@ -11,8 +11,8 @@ namespace sluice {
 
 class ShortTurns {
  public:
-  // One turn in so many is whole, however much comes. A short one of a connection that floods us
-  // lasts half a millisecond (proto/turn_budget.h).
+  // The turn after so many short ones is whole, however much comes. A short one lasts half a
+  // millisecond at most (proto/turn_budget.h).
   static constexpr uint32_t kMostInARow = 7;
 
   // `work`: what this turn has handled so far. True: it ends here.
