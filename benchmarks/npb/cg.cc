@@ -172,13 +172,19 @@ class Solver {
   double residual_ = 0;
 };
 
+const Problem& problem_of(const Arguments& arguments) {
+  return arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
+}
+
 }  // namespace
 
+void check_cg(const Arguments& arguments, int ranks) {
+  const int order = problem_of(arguments).order;
+  if (order % ranks != 0) usage("cg: " + std::to_string(order) + " rows do not divide by --ranks");
+}
+
 Outcome run_cg(Channel& channel, const Arguments& arguments) {
-  const Problem& problem =
-      arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
-  if (problem.order % channel.size() != 0)
-    usage("cg: " + std::to_string(problem.order) + " rows do not divide by --ranks");
+  const Problem& problem = problem_of(arguments);
   Outcome outcome;
   Solver solver(channel, problem);
   (void)solver.step();  // untimed, as NPB does

@@ -151,37 +151,49 @@ Arguments parse(int argc, char** argv) {
   return a;
 }
 
-int run_kernel(Channel& channel, const Arguments& arguments) {
-  struct Kernel {
-    const char* name;
-    Outcome (*run)(Channel&, const Arguments&);
-  };
-  static constexpr Kernel kKernels[] = {{"is", run_is},   {"cg", run_cg},
-                                        {"ft", run_ft},   {"lu", run_lu},
-                                        {"hpl", run_hpl}, {"allreduce", run_allreduce}};
-  for (const Kernel& kernel : kKernels) {
-    if (arguments.kernel != kernel.name) continue;
-    const Outcome outcome = kernel.run(channel, arguments);
-    // Rank 0 knows what was found; the others leave with it.
-    const bool verified = channel.sum(outcome.verified ? 0 : 1) == 0;
-    if (!verified) {
-      if (!outcome.verified)
-        std::fprintf(stderr, "npb: %s.%s on rank %d did not verify: %s\n", kernel.name,
-                     arguments.problem_class.c_str(), channel.rank(), outcome.wrong.c_str());
-      return 4;
-    }
-    if (channel.rank() == 0) {
-      std::printf(
-          "{\"name\":\"npb\",\"kernel\":\"%s\",\"class\":\"%s\",\"ranks\":%d,"
-          "\"path\":\"%s\",\"seconds\":%.9g,\"mops\":%.9g,\"communication_share\":%.4f%s,"
-          "\"verified\":true}\n",
-          kernel.name, arguments.problem_class.c_str(), channel.size(), channel.name().c_str(),
-          outcome.seconds, outcome.mops, outcome.share, outcome.more.c_str());
-      std::fflush(stdout);
-    }
-    return 0;
-  }
+namespace {
+struct Kernel {
+  const char* name;
+  Outcome (*run)(Channel&, const Arguments&);
+  void (*check)(const Arguments&, int ranks);
+};
+
+const Kernel& kernel_of(const Arguments& arguments) {
+  static constexpr Kernel kKernels[] = {{"is", run_is, [](const Arguments&, int) {}},
+                                        {"cg", run_cg, check_cg},
+                                        {"ft", run_ft, check_ft},
+                                        {"lu", run_lu, check_lu},
+                                        {"hpl", run_hpl, check_hpl},
+                                        {"allreduce", run_allreduce, check_allreduce}};
+  for (const Kernel& kernel : kKernels)
+    if (arguments.kernel == kernel.name) return kernel;
   usage("--kernel '" + arguments.kernel + "': give is, cg, ft, lu, hpl or allreduce");
+}
+}  // namespace
+
+void check(const Arguments& arguments, int ranks) { kernel_of(arguments).check(arguments, ranks); }
+
+int run_kernel(Channel& channel, const Arguments& arguments) {
+  const Kernel& kernel = kernel_of(arguments);
+  const Outcome outcome = kernel.run(channel, arguments);
+  // Rank 0 knows what was found; the others leave with it.
+  const bool verified = channel.sum(outcome.verified ? 0 : 1) == 0;
+  if (!verified) {
+    if (!outcome.verified)
+      std::fprintf(stderr, "npb: %s.%s on rank %d did not verify: %s\n", kernel.name,
+                   arguments.problem_class.c_str(), channel.rank(), outcome.wrong.c_str());
+    return 4;
+  }
+  if (channel.rank() == 0) {
+    std::printf(
+        "{\"name\":\"npb\",\"kernel\":\"%s\",\"class\":\"%s\",\"ranks\":%d,"
+        "\"path\":\"%s\",\"seconds\":%.9g,\"mops\":%.9g,\"communication_share\":%.4f%s,"
+        "\"verified\":true}\n",
+        kernel.name, arguments.problem_class.c_str(), channel.size(), channel.name().c_str(),
+        outcome.seconds, outcome.mops, outcome.share, outcome.more.c_str());
+    std::fflush(stdout);
+  }
+  return 0;
 }
 
 }  // namespace npb

@@ -115,6 +115,12 @@ struct Outcome {
   double share = 0;    // of the time spent communicating, mean over the ranks
   std::string more;    // further JSON fields, each with a comma in front
 };
+// What a kernel asks of its flags beyond parse(); with what is wrong, usage().
+void check_cg(const Arguments& arguments, int ranks);
+void check_ft(const Arguments& arguments, int ranks);
+void check_lu(const Arguments& arguments, int ranks);
+void check_hpl(const Arguments& arguments, int ranks);
+void check_allreduce(const Arguments& arguments, int ranks);
 Outcome run_is(Channel& channel, const Arguments& arguments);
 Outcome run_cg(Channel& channel, const Arguments& arguments);
 Outcome run_ft(Channel& channel, const Arguments& arguments);
@@ -137,6 +143,8 @@ class Timer {
 [[noreturn]] void usage(const std::string& what);
 [[noreturn]] void die(const std::string& what);
 // Errors: exits with 2 and a message naming the flag.
+// check() is called before ranks meet: one that left because of a flag would be a lost rank.
+void check(const Arguments& arguments, int ranks);
 Arguments parse(int argc, char** argv);
 
 }  // namespace npb

@@ -214,13 +214,20 @@ bool close(double value, double expected) {
   return std::abs((value - expected) / expected) <= kEpsilon;
 }
 
+const Problem& problem_of(const Arguments& arguments) {
+  return arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
+}
+
 }  // namespace
 
-Outcome run_ft(Channel& channel, const Arguments& arguments) {
-  const Problem& problem =
-      arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
-  if (problem.nz % channel.size() != 0 || problem.nx % channel.size() != 0)
+void check_ft(const Arguments& arguments, int ranks) {
+  const Problem& problem = problem_of(arguments);
+  if (problem.nz % ranks != 0 || problem.nx % ranks != 0)
     usage("ft: --ranks must divide the planes: give a power of two");
+}
+
+Outcome run_ft(Channel& channel, const Arguments& arguments) {
+  const Problem& problem = problem_of(arguments);
   Outcome outcome;
   Field field(channel, problem);
   field.start();

@@ -345,13 +345,19 @@ class Solver {
   int posted_ = -1;
 };
 
+int rows_of(const Arguments& arguments, int ranks) {
+  return arguments.rows != 0 ? arguments.rows : (ranks % 2 == 0 && ranks > 2 ? 2 : 1);
+}
+
 }  // namespace
 
-Outcome run_hpl(Channel& channel, const Arguments& arguments) {
-  const int rows = arguments.rows != 0 ? arguments.rows
-                                       : (channel.size() % 2 == 0 && channel.size() > 2 ? 2 : 1);
-  if (channel.size() % rows != 0) usage("hpl: --rows must divide --ranks");
+void check_hpl(const Arguments& arguments, int ranks) {
+  if (ranks % rows_of(arguments, ranks) != 0) usage("hpl: --rows must divide --ranks");
   if (arguments.order % arguments.block != 0) usage("hpl: --block must divide --order");
+}
+
+Outcome run_hpl(Channel& channel, const Arguments& arguments) {
+  const int rows = rows_of(arguments, channel.size());
   Outcome outcome;
   Solver solver(channel, arguments.order, arguments.block, rows);
   Timer timer(channel);

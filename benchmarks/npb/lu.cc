@@ -68,13 +68,18 @@ const Problem kA = {64,
                      70.715315688392578},
                     26.030925604886277};
 
+// As square a grid of ranks as there is, more of them along x.
+int rows_of(int ranks) {
+  int rows = static_cast<int>(std::sqrt(ranks));
+  while (ranks % rows != 0) --rows;
+  return rows;
+}
+
 class Solver {
  public:
   Solver(Channel& channel, const Problem& problem)
       : channel_(channel), n_(problem.n), dt_(problem.dt) {
-    // As square a grid of ranks as there is, more of them along x.
-    rows_ = static_cast<int>(std::sqrt(channel.size()));
-    while (channel.size() % rows_ != 0) --rows_;
+    rows_ = rows_of(channel.size());
     columns_ = channel.size() / rows_;
     column_ = channel.rank() % columns_;
     row_ = channel.rank() / columns_;
@@ -82,7 +87,6 @@ class Solver {
     y0_ = n_ * row_ / rows_;
     nx_ = n_ * (column_ + 1) / columns_ - x0_;
     ny_ = n_ * (row_ + 1) / rows_ - y0_;
-    if (nx_ < kGhosts || ny_ < kGhosts) usage("lu: too many ranks for this class");
     stride_y_ = 5 * (nx_ + 2 * kGhosts);
     stride_z_ = stride_y_ * (ny_ + 2 * kGhosts);
     for (auto* field : {&u_, &rsd_, &forcing_})
@@ -363,11 +367,21 @@ void compare(const char* what, double value, double expected, Outcome& outcome) 
         std::string(what) + " is " + std::to_string(value) + ", not " + std::to_string(expected);
 }
 
+const Problem& problem_of(const Arguments& arguments) {
+  return arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
+}
+
 }  // namespace
 
+void check_lu(const Arguments& arguments, int ranks) {
+  // The columns are the larger number, so theirs is the smallest part.
+  if (problem_of(arguments).n / (ranks / rows_of(ranks)) < kGhosts)
+    usage("lu: " + std::to_string(ranks) + " ranks are too many for class " +
+          arguments.problem_class + ": lower --ranks");
+}
+
 Outcome run_lu(Channel& channel, const Arguments& arguments) {
-  const Problem& problem =
-      arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
+  const Problem& problem = problem_of(arguments);
   Outcome outcome;
   Solver solver(channel, problem);
   solver.start();

@@ -84,6 +84,7 @@ int main(int argc, char** argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   npb::Arguments arguments = npb::parse(argc, argv);
+  npb::check(arguments, size);
   alarm(static_cast<unsigned>(arguments.limit_seconds));
   int result = 0;
   {

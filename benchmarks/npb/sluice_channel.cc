@@ -142,4 +142,8 @@ int run_all(const Arguments& arguments) {
 }  // namespace
 }  // namespace npb
 
-int main(int argc, char** argv) { return npb::run_all(npb::parse(argc, argv)); }
+int main(int argc, char** argv) {
+  const npb::Arguments arguments = npb::parse(argc, argv);
+  npb::check(arguments, arguments.ranks);
+  return npb::run_all(arguments);
+}

@@ -48,11 +48,13 @@ class Npb(unittest.TestCase):
         for arguments, text in ((("--kernel", "ep"), "--kernel 'ep'"), (("--kernel", "is", "--class", "B"), "--class B"),
                                 (("--kernel", "is", "--ranks", "0"), "--ranks 0"), (("--kernel", "cg", "--ranks", "3"), "rows do not divide"),
                                 (("--kernel", "is", "--path", "pigeon"), "--path pigeon"), (("--nonsense",), "--nonsense"),
-                                (("--kernel", "hpl", "--order", "100", "--block", "32"), "--block must divide")):
+                                (("--kernel", "hpl", "--order", "100", "--block", "32"), "--block must divide"),
+                                (("--kernel", "lu", "--ranks", "7"), "too many for class S")):
             with self.subTest(arguments=arguments):
                 done = run(*arguments)
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn(text, done.stderr)
+                self.assertEqual(done.stderr.count("usage:"), 1, "said before ranks meet, by one of them: " + done.stderr)
                 self.assertEqual(done.stdout, "")
 
 
