@@ -34,6 +34,7 @@ PROXY_SOURCES = ["allocator", "transport", "tools/proxy", "tests/tools"]
 GRPC_SOURCES = ["allocator", "transport", "plugins/grpc", "tests/plugins/grpc"]
 GRPC_ROUNDS = 2000  # thousands of calls on each of two paths: twenty minutes on a quiet machine
 CMAKE_SOURCES = ["allocator", "transport", "kernel_compat/slp", "plugins/grpc", "tests/cmake", "CMakeLists.txt"]
+COMMAND_SOURCES = CMAKE_SOURCES + ["tools"]
 LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
 SCHEDULES_PER_SLICE = 1_000_000
@@ -176,6 +177,7 @@ def slices():
                                                                            SLUICE_REVOCATIONS=REVOCATIONS)
     yield "grpc/go", PROXY_SOURCES, go_interop
     yield "grpc/soak", GRPC_SOURCES, lambda: one_test("//tests/plugins/grpc:peers_test", "--test_arg=[soak]", "--test_timeout=7200", SLUICE_GRPC_ROUNDS=GRPC_ROUNDS)
+    yield "cmake/command", COMMAND_SOURCES, lambda: script("tests/cmake/cmake_test.sh", "command")
     yield "cmake/grpc", CMAKE_SOURCES, lambda: script("tests/cmake/grpc_test.sh")
     for target, options in guest_targets():
         yield "guest" + target, GUEST_SOURCES, lambda target=target, options=options: guest(target, options)
