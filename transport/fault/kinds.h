@@ -133,6 +133,7 @@ class FaultyDeviceLink final : public FaultyKind<DeviceLink>, private DeviceClie
                       uint64_t cookie) override {
     return inner_->atomic(peer, request, result, cookie);
   }
+  bool idle() const override { return inner_->idle(); }
   bool cancel_moves(uint64_t cookie) override { return inner_->cancel_moves(cookie); }
   bool stop() override { return inner_->stop(); }
 

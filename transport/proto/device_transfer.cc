@@ -154,6 +154,7 @@ void DeviceTransfer::start_one_sided(Operation* op, const RemoteKey& key, uint64
   access(op).windows.emplace_back(
       wire::Segment{.extent = key.device_key, .offset = key.address + offset, .length = op->total});
   start_moving(op, state);
+  post_at_once(state == OperationState::kPulling ? pulling_ : pushing_);
 }
 
 void DeviceTransfer::start_atomic(Operation* op, const RemoteKey& key, uint64_t offset,
@@ -204,6 +205,22 @@ void DeviceTransfer::start_moving(Operation* op, OperationState state) {
   connection_.activate();
 }
 
+// The only operation, if it is one chunk and the device has nothing to do: the next turn may be
+// late. Others go with that turn, as one list. Nothing is told from here: what cannot be posted
+// stays in `list`, and the turn says so.
+void DeviceTransfer::post_at_once(OperationList& list) {
+  Operation* op = list.first;
+  const bool alone = pulling_.empty() != pushing_.empty() && op == list.last;
+  if (!alone || op->total > traits_.chunk_bytes || !link_.idle() || control_.blocked() ||
+      connection_.link_dead)
+    return;
+  Result<bool> posted = post_chunk(op);
+  if (!posted.ok()) return;
+  if (!*posted) return control_.set_blocked();
+  note_posted(list, op);
+  link_.flush();
+}
+
 // A chunk of each operation in turn, until the link is full.
 size_t DeviceTransfer::post_some(OperationList& list) {
   size_t posted_chunks = 0;
@@ -219,11 +236,15 @@ size_t DeviceTransfer::post_some(OperationList& list) {
       give_up_moving(op, posted.status());
       continue;
     }
-    list.remove(op);
-    // Out of the list until transfer_done() makes room.
-    if (op->moved < op->total && op->in_flight < kMostInFlight) list.push_back(op);
+    note_posted(list, op);
   }
   return posted_chunks;
+}
+
+void DeviceTransfer::note_posted(OperationList& list, Operation* op) {
+  list.remove(op);
+  // Out of the list until transfer_done() makes room.
+  if (op->moved < op->total && op->in_flight < kMostInFlight) list.push_back(op);
 }
 
 Result<bool> DeviceTransfer::post_chunk(Operation* op) {

@@ -177,6 +177,7 @@ class RecordedDeviceLink final : public RecordedKind<DeviceLink>, private Device
                       uint64_t cookie) override {
     return inner_->atomic(peer, request, result, cookie);
   }
+  bool idle() const override { return inner_->idle(); }
   bool cancel_moves(uint64_t cookie) override {
     written_.erase(cookie);
     return inner_->cancel_moves(cookie);

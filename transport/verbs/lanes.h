@@ -38,6 +38,7 @@ class Lanes {
   size_t poll(proto::DirectClient& client, Instant now, int most);
   bool arm();
   void flush();
+  bool all_retired() const;
   bool writable() const;
   void revoke_windows();
   void stop();
@@ -69,7 +70,6 @@ class Lanes {
   QueuePair* lane_of(wire::Segment& peer);
   uint64_t part_of_run(const std::byte* data, uint64_t length, uint64_t cookie);
   QueuePair& owner(WindowId& window);
-  bool all_retired() const;
   void hold(uint32_t notice, uint64_t cookie, uint64_t length);
   size_t tell();
 

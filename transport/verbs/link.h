@@ -65,6 +65,9 @@ class VerbsLink final : public DeviceLink, private proto::DirectClient {
                      const uint32_t* notice) override;
   Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result,
                       uint64_t cookie) override;
+  bool idle() const override {
+    return !closed() && connection_->queue().drained() && lanes_.all_retired();
+  }
   bool stop() override;
   void close() override;
   std::string local_name() const override { return local_name_; }

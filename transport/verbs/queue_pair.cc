@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include <sluice/base/counters.h>
@@ -155,7 +156,12 @@ Status QueuePair::initialise(rdma_cm_id* id) {
   mask |= IBV_QP_ACCESS_FLAGS;
   if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0)
     return device_error("the queue pair refuses its port", e);
-  for (uint32_t slot = 0; slot < slots_in_; ++slot) SLUICE_RETURN_IF_ERROR(post_receive(slot));
+  static_assert(kSlots % kReceivesPosted == 0);
+  std::array<uint32_t, kReceivesPosted> slots;
+  for (uint32_t first = 0; first < slots_in_; first += kReceivesPosted) {
+    std::iota(slots.begin(), slots.end(), first);
+    SLUICE_RETURN_IF_ERROR(post_receives(slots));
+  }
   return Status();
 }
 

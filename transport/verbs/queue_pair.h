@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include <sluice/proto/direct_client.h>
@@ -156,6 +157,8 @@ class QueuePair {
   };
   // A request in so many asks for a completion; one completion then retires them all.
   static constexpr uint32_t kSignalEvery = 16;
+  // Receives are posted so many at once. A peer lacks up to one fewer of its credits meanwhile.
+  static constexpr uint32_t kReceivesPosted = 8;
   // Scatter/gather list of one transfer, in pieces that one registration holds.
   struct Pieces;
 
@@ -170,7 +173,7 @@ class QueuePair {
   void moderate_events();
   void adjust_moderation();
   Status make_slots();
-  Status post_receive(uint32_t slot);
+  Status post_receives(std::span<const uint32_t> slots);
   bool has_chores() const {
     return listed_ > 0 || slots_posted_ - credits_told_ >= kSlots / 2 || !deferred_.empty() ||
            !closed_at_once_.empty() || !to_invalidate_.empty();
@@ -225,6 +228,8 @@ class QueuePair {
   ProofPlace peer_proof_;
   std::array<bool, kSlots> posted_{};
   uint32_t receives_out_ = 0;
+  std::array<uint32_t, kReceivesPosted> used_{};  // slots that were read and are not posted again
+  size_t used_count_ = 0;
 
   std::vector<Record> records_;   // ring of depth_
   uint64_t head_ = 0, tail_ = 0;  // sequence numbers

@@ -169,7 +169,10 @@ void QueuePair::handle_received(const ibv_wc& completion, proto::DirectClient& c
     handle_frame(ConstBytes(slots_ + slot * kSlotBytes, completion.byte_len), client, now);
   }
   if (stopped() || failed()) return;
-  if (Status posted = post_receive(static_cast<uint32_t>(slot)); !posted.ok()) fail(posted);
+  used_[used_count_++] = static_cast<uint32_t>(slot);
+  if (used_count_ < used_.size()) return;
+  used_count_ = 0;
+  if (Status posted = post_receives(used_); !posted.ok()) fail(posted);
 }
 
 void QueuePair::handle_frame(ConstBytes frame, proto::DirectClient& client, Instant now) {

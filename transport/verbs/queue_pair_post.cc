@@ -46,22 +46,30 @@ struct QueuePair::Pieces {
   std::array<ibv_mr*, kMost> temporary{};  // of each piece, or null
 };
 
-Status QueuePair::post_receive(uint32_t slot) {
-  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slots_ + slot * kSlotBytes),
-              .length = kSlotBytes,
-              .lkey = slots_mr_->lkey};
-  ibv_recv_wr request{};
-  request.wr_id = uint64_t{1} << 63 | slot;
-  request.sg_list = &sge;
-  request.num_sge = 1;
-  ibv_recv_wr* bad = nullptr;
-  if (int e = api_.post_recv(qp_, &request, &bad); e != 0) {
-    return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device refuses a receive", e);
+// Requires: 1 to kReceivesPosted of them.
+Status QueuePair::post_receives(std::span<const uint32_t> slots) {
+  std::array<ibv_sge, kReceivesPosted> pieces;
+  std::array<ibv_recv_wr, kReceivesPosted> requests;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    pieces[i] = {.addr = reinterpret_cast<uint64_t>(slots_ + slots[i] * kSlotBytes),
+                 .length = kSlotBytes,
+                 .lkey = slots_mr_->lkey};
+    requests[i] = {.wr_id = uint64_t{1} << 63 | slots[i],
+                   .next = i + 1 < slots.size() ? &requests[i + 1] : nullptr,
+                   .sg_list = &pieces[i],
+                   .num_sge = 1};
   }
-  posted_[slot] = true;
-  ++receives_out_;
-  ++slots_posted_;
-  return Status();
+  ibv_recv_wr* bad = nullptr;
+  const int error = api_.post_recv(qp_, requests.data(), &bad);
+  // Of a list that is refused, those before `bad` are posted.
+  const ibv_recv_wr* refused = error == 0 ? nullptr : bad != nullptr ? bad : requests.data();
+  for (size_t i = 0; i < slots.size() && &requests[i] != refused; ++i) {
+    posted_[slots[i]] = true;
+    ++receives_out_;
+    ++slots_posted_;
+  }
+  if (error == 0) return Status();
+  return Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device refuses a receive", error);
 }
 
 bool QueuePair::writable() const {
