@@ -11,7 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-sluice::Instant soon() { return sluice::after(sluice::now(), 10s); }
+sluice::Instant soon() { return sluice::from_now(10s); }
 
 sluice::Result<void> memory(sluice::Context& context) {
   SLUICE_TRY(sluice::Buffer buffer, context.allocate({256, 128}, sluice::float32));

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 constexpr sluice::Tag kQuestion = 1, kAnswer = 2;
 
 sluice::PostOptions within_10s() {
-  return {.deadline = sluice::after(sluice::now(), 10s), .level = sluice::Level::kPlaced};
+  return {.deadline = sluice::from_now(10s), .level = sluice::Level::kPlaced};
 }
 
 sluice::Result<sluice::Tensor> text_tensor(sluice::Context& context, const std::string& text) {
@@ -32,8 +32,7 @@ sluice::Result<sluice::Tensor> text_tensor(sluice::Context& context, const std::
 
 // Accepts one client and sends every message back, until the client is gone.
 asio::awaitable<sluice::Status> serve(sluice::AsioDriver& driver, sluice::Listener& listener) {
-  auto peer = co_await driver.async_accept(listener, sluice::after(sluice::now(), 10s),
-                                           asio::use_awaitable);
+  auto peer = co_await driver.async_accept(listener, sluice::from_now(10s), asio::use_awaitable);
   if (!peer.ok()) co_return peer.status();
   while (true) {
     auto room = driver.context().allocate({1024}, sluice::uint8);
@@ -47,7 +46,7 @@ asio::awaitable<sluice::Status> serve(sluice::AsioDriver& driver, sluice::Listen
         co_await driver.async_send(*peer, kAnswer, back, within_10s(), asio::use_awaitable);
     if (!sent.status.ok()) co_return sent.status;
   }
-  co_return co_await driver.async_close(std::move(*peer), sluice::after(sluice::now(), 5s),
+  co_return co_await driver.async_close(std::move(*peer), sluice::from_now(5s),
                                         asio::use_awaitable);
 }
 
@@ -66,7 +65,7 @@ asio::awaitable<sluice::Status> ask(sluice::AsioDriver& driver, sluice::Endpoint
     std::printf("asked %s, got %s by %s\n", word.c_str(), answer.c_str(),
                 std::string(sluice::to_string(got.receipt.path)).c_str());
   }
-  co_return co_await driver.async_close(std::move(server), sluice::after(sluice::now(), 5s),
+  co_return co_await driver.async_close(std::move(server), sluice::from_now(5s),
                                         asio::use_awaitable);
 }
 

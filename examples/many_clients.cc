@@ -22,7 +22,7 @@ constexpr sluice::Tag kFirstStep = 1;
 
 volatile sig_atomic_t stopped = 0;
 
-sluice::Instant soon() { return sluice::after(sluice::now(), 20s); }
+sluice::Instant soon() { return sluice::from_now(20s); }
 
 // Tells who has come the next step that it can fetch.
 sluice::Status welcome(sluice::Context& context, sluice::Exchange& exchange,
@@ -48,7 +48,7 @@ sluice::Result<void> serve(int address_pipe) {
     SLUICE_RETURN_IF_ERROR(exchange.publish({"weights", step}, std::move(weights).freeze(),
                                             {.readers = sluice::until_retired, .keep_steps = 16}));
     // Until the next step is due: who comes is taken, who has gone is forgotten.
-    const sluice::Instant next = sluice::after(sluice::now(), 2ms);
+    const sluice::Instant next = sluice::from_now(2ms);
     while (context->refresh_now() < next) {
       if (auto come = listener.try_accept(); come.ok()) {
         clients.push_back(std::move(come).value());

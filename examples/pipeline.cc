@@ -17,7 +17,7 @@ using namespace std::chrono_literals;
 constexpr uint64_t kSteps = 100;
 constexpr int64_t kLength = 1 << 16;
 
-sluice::Instant soon() { return sluice::after(sluice::now(), 20s); }
+sluice::Instant soon() { return sluice::from_now(20s); }
 
 sluice::Result<sluice::Endpoint> connect_soon(sluice::Context& context,
                                               const std::string& address) {

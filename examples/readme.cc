@@ -9,7 +9,7 @@ using namespace std::chrono_literals;
 
 // Publishes one tensor at the address it listens at.
 sluice::Result<void> serve(sluice::Context& context, sluice::Listener& listener) {
-  sluice::Instant deadline = sluice::after(sluice::now(), 10s);
+  sluice::Instant deadline = sluice::from_now(10s);
   SLUICE_TRY(sluice::Buffer weights, context.allocate({1024, 1024}, sluice::float32));
   weights.as<float>()[7] = 3;
   SLUICE_TRY(sluice::Endpoint worker, listener.accept(deadline));
@@ -22,7 +22,7 @@ sluice::Result<void> serve(sluice::Context& context, sluice::Listener& listener)
 
 // Fetches it: a view of the server's memory when both are on one machine.
 sluice::Result<void> work(sluice::Context& context, const std::string& address) {
-  sluice::Instant deadline = sluice::after(sluice::now(), 10s);
+  sluice::Instant deadline = sluice::from_now(10s);
   SLUICE_TRY(sluice::Endpoint server, context.connect(address, {.require = sluice::zero_copy}));
   sluice::Exchange exchange{context};
   SLUICE_RETURN_IF_ERROR(exchange.add(server));

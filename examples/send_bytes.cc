@@ -22,11 +22,11 @@ sluice::Result<void> child(const std::string& address) {
   std::memcpy(buffer.data(), text.data(), text.size());
   SLUICE_TRY(sluice::Receipt receipt,
              parent.send_and_wait(kGreeting, std::move(buffer).freeze(),
-                                  sluice::after(sluice::now(), std::chrono::seconds(5))));
+                                  sluice::from_now(std::chrono::seconds(5))));
   std::printf("child: %llu bytes are in the parent's memory, by %s\n",
               static_cast<unsigned long long>(receipt.bytes),
               std::string(sluice::to_string(receipt.path)).c_str());
-  return parent.close(sluice::after(sluice::now(), std::chrono::seconds(2)));
+  return parent.close(sluice::from_now(std::chrono::seconds(2)));
 }
 
 sluice::Result<void> parent(int address_pipe) {
@@ -35,7 +35,7 @@ sluice::Result<void> parent(int address_pipe) {
   std::string address = listener.address();
   if (write(address_pipe, address.data(), address.size()) < 0) std::perror("write");
   close(address_pipe);
-  sluice::Instant deadline = sluice::after(sluice::now(), std::chrono::seconds(10));
+  sluice::Instant deadline = sluice::from_now(std::chrono::seconds(10));
   SLUICE_TRY(sluice::Endpoint peer, listener.accept(deadline));
   SLUICE_TRY(sluice::Buffer room, context->allocate({1024}, sluice::uint8));
   SLUICE_TRY(auto received, peer.receive_and_wait({kGreeting}, std::move(room), deadline));

@@ -24,14 +24,13 @@ sluice::Result<void> publisher(int address_pipe) {
   std::span<float> values = weights.as<float>();
   std::iota(values.begin(), values.end(), 0.0f);
 
-  SLUICE_TRY(sluice::Endpoint peer, listener.accept(sluice::after(sluice::now(), 10s)));
+  SLUICE_TRY(sluice::Endpoint peer, listener.accept(sluice::from_now(10s)));
   sluice::Exchange exchange{*context};
   SLUICE_RETURN_IF_ERROR(exchange.add(peer));
   SLUICE_TRY(auto publication,
              exchange.publish({"fc6/weight", 1}, std::move(weights).freeze(), {.readers = 1}));
   // Ready when the reader has released it; the memory is ours alone again.
-  SLUICE_TRY(sluice::Tensor tensor,
-             context->run_until(publication, sluice::after(sluice::now(), 10s)));
+  SLUICE_TRY(sluice::Tensor tensor, context->run_until(publication, sluice::from_now(10s)));
   std::printf("publisher: %s is home again, thawed without a copy: %s\n",
               tensor.descriptor().to_string().c_str(),
               tensor.try_thaw().has_value() ? "yes" : "no");
@@ -43,8 +42,8 @@ sluice::Result<void> reader(const std::string& address) {
   SLUICE_TRY(sluice::Endpoint server, context->connect(address));
   sluice::Exchange exchange{*context};
   SLUICE_RETURN_IF_ERROR(exchange.add(server));
-  SLUICE_TRY(auto delivery, context->run_until(exchange.fetch({"fc6/weight", 1},
-                                                              sluice::after(sluice::now(), 10s))));
+  SLUICE_TRY(auto delivery,
+             context->run_until(exchange.fetch({"fc6/weight", 1}, sluice::from_now(10s))));
   std::span<const float> values = delivery.value.as<float>();
   bool right = values.size() == size_t{4096} * 4096 && values[0] == 0.0f && values[4097] == 4097.0f;
   std::printf(
@@ -56,7 +55,7 @@ sluice::Result<void> reader(const std::string& address) {
       static_cast<unsigned long long>(delivery.receipt.kernel_copied_bytes),
       right ? "right" : "WRONG");
   delivery.value = sluice::Tensor();  // gives the memory back
-  SLUICE_RETURN_IF_ERROR(server.close(sluice::after(sluice::now(), 2s)));
+  SLUICE_RETURN_IF_ERROR(server.close(sluice::from_now(2s)));
   if (!right)
     return sluice::Status(sluice::Code::kCorrupt, sluice::Scope::kOperation,
                           "examples/send_tensor");

@@ -34,7 +34,7 @@ PROXY_SOURCES = ["allocator", "transport", "tools/proxy", "tests/tools"]
 GRPC_SOURCES = ["allocator", "transport", "plugins/grpc", "tests/plugins/grpc"]
 GRPC_ROUNDS = 2000  # thousands of calls on each of two paths: twenty minutes on a quiet machine
 CMAKE_SOURCES = ["allocator", "transport", "kernel_compat/slp", "plugins/grpc", "tests/cmake", "CMakeLists.txt"]
-COMMAND_SOURCES = CMAKE_SOURCES + ["tools"]
+COMMAND_SOURCES = CMAKE_SOURCES + ["examples", "tools"]
 LEDGERS = ("tests/ledger.jsonl",)  # written by this program itself
 
 SCHEDULES_PER_SLICE = 1_000_000

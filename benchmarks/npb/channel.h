@@ -142,9 +142,10 @@ class Timer {
 
 [[noreturn]] void usage(const std::string& what);
 [[noreturn]] void die(const std::string& what);
-// Errors: exits with 2 and a message naming the flag.
-// check() is called before ranks meet: one that left because of a flag would be a lost rank.
+// Whether the kernel can run so; otherwise usage(). Called before ranks meet: one that left then
+// would be a lost rank. (With MPI they have met, and each of them says it.)
 void check(const Arguments& arguments, int ranks);
+// Errors: exits with 2 and a message naming the flag.
 Arguments parse(int argc, char** argv);
 
 }  // namespace npb

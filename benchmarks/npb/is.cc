@@ -194,14 +194,11 @@ class Sorter {
   std::vector<int32_t> counts_;
 };
 
-const Problem& problem_of(const Arguments& arguments) {
-  return arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
-}
-
 }  // namespace
 
 Outcome run_is(Channel& channel, const Arguments& arguments) {
-  const Problem& problem = problem_of(arguments);
+  const Problem& problem =
+      arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
   Outcome outcome;
   Sorter sorter(channel, problem);
   std::string wrong;

@@ -29,7 +29,7 @@ sluice::Result<void> publish(const char* address) {
     std::ranges::fill(weights.as<float>(), static_cast<float>(step));
     SLUICE_TRY(auto publication, exchange.publish({"weights", step}, std::move(weights).freeze(),
                                                   {.readers = sluice::until_retired}));
-    const sluice::Instant next = sluice::after(sluice::now(), 50ms);
+    const sluice::Instant next = sluice::from_now(50ms);
     while (context->refresh_now() < next) {
       if (auto come = listener.try_accept(); come.ok()) {
         SLUICE_RETURN_IF_ERROR(welcome(*context, exchange, *come, step + 1));
@@ -41,7 +41,7 @@ sluice::Result<void> publish(const char* address) {
       (void)context->wait(next);
     }
     publication.retire();  // nobody new gets this step
-    auto home = context->run_until(publication, sluice::after(sluice::now(), 2s));
+    auto home = context->run_until(publication, sluice::from_now(2s));
     std::optional<sluice::Buffer> again = home.ok() ? home->try_thaw() : std::nullopt;
     if (again) {
       weights = std::move(*again);  // every reader has released it: the same memory

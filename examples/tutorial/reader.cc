@@ -8,7 +8,7 @@
 
 using namespace std::chrono_literals;
 
-sluice::Instant soon() { return sluice::after(sluice::now(), 5s); }
+sluice::Instant soon() { return sluice::from_now(5s); }
 
 // Until `left` is 0 or the connection ends.
 sluice::Result<void> fetch(sluice::Context& context, const char* address, int& left) {
@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
     if (result.ok()) continue;
     std::fprintf(stderr, "reader: %s\n", result.status().to_string().c_str());
     (void)(*context)->wait_until([] { return false; },
-                                 sluice::after(sluice::now(), 100ms));  // then once more
+                                 sluice::from_now(100ms));  // then once more
   }
   return left == 0 ? 0 : 1;
 }

@@ -22,8 +22,8 @@ check() {
 }
 check "$work/consumer/readme"
 
-# The command, too, with the Python parts of lab and tune system. That of bench needs the sources.
 if [ $with_command = ON ]; then
+  # With the Python parts of lab and tune system. That of bench needs the sources.
   command=$work/usr/bin/sluice
   "$command" version | grep -qx 'sluice [0-9.]*' || { echo "$command version printed something else"; exit 1; }
   "$command" perf send_lat --self --transport shm --iters 100 --size 64 >>"$work/log" || { cat "$work/log"; exit 1; }
@@ -33,7 +33,7 @@ if [ $with_command = ON ]; then
   for part in lab "tune system"; do  # two words
     if "$command" $part --help | grep -q 'without the Python part'; then echo "$command $part is installed without its Python part"; exit 1; fi
   done
-else
+else  # all its sources and packages are found
   cmake -S "$root" -B "$work/configured" -DSLUICE_BUILD_COMMAND=ON >>"$work/log"
 fi
 

@@ -32,10 +32,11 @@ class DirectLink final : public DeviceLink {
   uint64_t window_bytes = UINT64_MAX;
   // Numbers of the windows that are open, those asked to close, and those revoked.
   std::vector<WindowId> open, closing, revoked;
-  // The next post with number `refuse_at` (from 0) of read() and write() is refused so.
+  // The next post with number `refuse_at` (from 0) of read(), write() and atomic() is refused so.
   uint64_t posts = 0, refuse_at = UINT64_MAX;
   Status refusal;
   bool can_cancel = false;  // cancel_moves() ends what is out
+  bool says_idle = false;   // nothing_under_way() is true while nothing is out
   bool lets_go = true;      // of stop()
   Status revokes;           // of revoke_window()
   uint64_t stops = 0, cancels = 0, sent = 0, quarantined = 0;
@@ -73,6 +74,11 @@ class DirectLink final : public DeviceLink {
                      const uint32_t*) override {
     return post(peer, cookie, false);
   }
+  Result<bool> atomic(const wire::Segment& peer, const AtomicRequest&, std::byte*,
+                      uint64_t cookie) override {
+    return post(peer, cookie, true);
+  }
+  bool nothing_under_way() const override { return says_idle && out.empty(); }
   bool cancel_moves(uint64_t cookie) override {
     ++cancels;
     if (!can_cancel) return false;

@@ -2,6 +2,8 @@
 // operation is under way, however the others of the same operation end.
 #include <catch2/catch.hpp>
 
+#include <deque>
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -46,6 +48,7 @@ class Scene final : public SessionHost, public CompletionSink {
     // The owner has its memory again: nobody else may have it.
     for (const DirectLink::Chunk& chunk : link->out) CHECK(chunk.cookie != completion.id);
     ended.push_back(std::move(completion));
+    if (when_ended) std::exchange(when_ended, nullptr)();
   }
   void turn() {
     while (session->progress(time) > 0) {}
@@ -57,20 +60,27 @@ class Scene final : public SessionHost, public CompletionSink {
   }
   // A read or write of kChunks chunks, all of them out. The last may be short.
   OperationId start(bool reads, uint64_t bytes = kChunks * 1000) {
+    const OperationId id = post(reads ? OperationKind::kRead : OperationKind::kWrite, bytes);
+    turn();
+    return id;
+  }
+  // The same without a turn.
+  OperationId post(OperationKind kind, uint64_t bytes) {
     RemoteKey key{
-        .grant = 1, .length = bytes, .address = 4096, .device_key = 7, .rights = Right::kReadWrite};
-    memory.assign(bytes, std::byte{1});
+        .grant = 1, .length = bytes, .address = 4096, .device_key = 7, .rights = Right::kAll};
+    auto& memory = memories.emplace_back(bytes, std::byte{1});
     Buffer buffer = Buffer::wrap(memory.data(), memory.size(), nullptr, nullptr).value();
     Result<OperationId> posted = kNoOperation;
     PostOptions options{.sink = this, .deadline = time + 10s};
-    if (reads) {
+    if (kind == OperationKind::kRead) {
       posted = session->post_read(key, 0, buffer, options);
+    } else if (kind == OperationKind::kAtomic) {
+      posted = session->post_atomic(key, 0, {.operand = 1}, buffer, options);
     } else {
       Tensor source = std::move(buffer).freeze();
       posted = session->post_write(key, 0, source, options);
     }
     REQUIRE(posted.ok());
-    turn();
     return *posted;
   }
   // The device has finished the chunk at `place`, and says how.
@@ -85,8 +95,9 @@ class Scene final : public SessionHost, public CompletionSink {
   Instant time{1h};
   DirectLink* link;
   std::unique_ptr<Session> session;
-  std::vector<std::byte> memory;
+  std::deque<std::vector<std::byte>> memories;
   std::vector<Completion> ended;
+  std::function<void()> when_ended;
 };
 
 TEST_CASE("an operation of which one chunk is refused ends when the last of the others is over",
@@ -144,6 +155,97 @@ TEST_CASE("a chunk that cannot be posted ends its operation when those before it
       CHECK(scene.ended[0].status.code() == Code::kNoMemory);
     }
   }
+}
+
+constexpr OperationKind kOneSided[] = {OperationKind::kRead, OperationKind::kWrite,
+                                       OperationKind::kAtomic};
+
+TEST_CASE("an operation of one chunk leaves in its own call where nothing is under way",
+          "[proto][direct]") {
+  for (OperationKind kind : kOneSided) {
+    Scene scene;
+    scene.link->says_idle = true;
+    scene.post(kind, 8);
+    CHECK(scene.link->out.size() == 1);
+    scene.post(kind, 8);  // the device has something to do
+    CHECK(scene.link->out.size() == 1);
+    scene.turn();
+    CHECK(scene.link->out.size() == 2);
+    while (!scene.link->out.empty()) scene.finish(0);
+    scene.post(OperationKind::kWrite, 1001);  // two chunks
+    CHECK(scene.link->out.empty());
+    scene.turn();
+    CHECK(scene.link->out.size() == 2);
+    while (!scene.link->out.empty()) scene.finish(0);
+    CHECK(scene.ended.size() == 3);
+    for (const Completion& each : scene.ended) CHECK(each.status.ok());
+  }
+}
+
+TEST_CASE("an operation that cannot be posted in its own call ends in the turn",
+          "[proto][direct]") {
+  for (OperationKind kind : kOneSided) {
+    Scene scene;
+    scene.link->says_idle = true;
+    for (bool again : {false, true}) {
+      INFO("kind " << static_cast<int>(kind) << ", refused in the turn too " << again);
+      scene.link->posts = 0;
+      scene.link->refuse_at = 0;
+      scene.link->refusal = Status(Code::kNoMemory, Scope::kOperation, "test", "not registered");
+      scene.post(kind, 8);
+      CHECK(scene.ended.empty());
+      if (again) scene.link->posts = 0;
+      scene.turn();
+      if (!again) {
+        REQUIRE(scene.link->out.size() == 1);
+        scene.finish(0);
+      }
+      REQUIRE(scene.ended.size() == 1);
+      CHECK(scene.ended[0].status.code() == (again ? Code::kNoMemory : Code::kOk));
+      scene.ended.clear();
+    }
+  }
+}
+
+TEST_CASE("what is told of an end may post the next operation, which leaves at once",
+          "[proto][direct]") {
+  Scene scene;
+  scene.link->says_idle = true;
+  scene.post(OperationKind::kRead, 8);
+  scene.when_ended = [&] { scene.post(OperationKind::kWrite, 8); };
+  DirectLink::Chunk chunk = scene.link->out.at(0);
+  scene.link->out.clear();
+  scene.link->client->transfer_done(chunk.cookie, chunk.length, Status(), scene.time);
+  CHECK(scene.link->out.size() == 1);  // before any turn
+  scene.finish(0);
+  CHECK(scene.ended.size() == 2);
+}
+
+TEST_CASE("an atomic that the device has got may have been done, however it ends",
+          "[proto][direct]") {
+  for (int how : {0, 1, 2}) {
+    INFO(how);
+    Scene scene;
+    scene.link->says_idle = true;
+    const OperationId id = scene.post(OperationKind::kAtomic, 8);
+    REQUIRE(scene.link->out.size() == 1);
+    if (how == 0) CHECK(scene.session->cancel(id).ok());
+    if (how == 1) scene.pass(10s);
+    if (how == 2) scene.session->link_down(broken(), scene.time);
+    scene.turn();
+    if (how < 2) scene.finish(0);
+    REQUIRE(scene.ended.size() == 1);
+    CHECK(scene.ended[0].status.code() == Code::kOutcomeUnknown);
+  }
+}
+
+TEST_CASE("an atomic that did not leave had no effect", "[proto][direct]") {
+  Scene scene;
+  const OperationId id = scene.post(OperationKind::kAtomic, 8);
+  CHECK(scene.session->cancel(id).ok());
+  scene.turn();
+  REQUIRE(scene.ended.size() == 1);
+  CHECK(scene.ended[0].status.code() == Code::kCancelled);
 }
 
 TEST_CASE("what the device calls back ends at once, and it is asked for nothing that is not out",

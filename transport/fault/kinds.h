@@ -10,31 +10,27 @@
 #include <vector>
 
 #include <sluice/fault/link.h>
+#include <sluice/spi/forwarding_link.h>
 
 namespace sluice::fault {
 
 // The part of sluice::Link that is the same for all kinds.
 template <typename Kind>
-class FaultyKind : public Kind, public FaultyLink {
+class FaultyKind : public Forwarding<Kind>, public FaultyLink {
  public:
   FaultyKind(std::shared_ptr<Injector> injector, std::unique_ptr<Kind> inner, uint32_t connection)
-      : FaultyLink(std::move(injector), *inner, connection), inner_(std::move(inner)) {}
+      : Forwarding<Kind>(std::move(inner)), FaultyLink(std::move(injector), *inner_, connection) {}
   ~FaultyKind() override { close_path(); }
 
-  const LinkTraits& traits() const override { return inner_->traits(); }
   bool send(ConstBytes header, std::span<const ConstBytes> payload) override {
     return send_message(header, payload);
   }
   void flush() override { flush_messages(); }
-  bool prefer_eager() const override { return inner_->prefer_eager(); }
   bool has_unsent() const override { return has_rest() || inner_->has_unsent(); }
-  void quarantine(StorageRef loan) override { inner_->quarantine(std::move(loan)); }
   void close() override { close_path(); }
-  std::string local_name() const override { return inner_->local_name(); }
-  std::string peer_name() const override { return inner_->peer_name(); }
 
  protected:
-  std::unique_ptr<Kind> inner_;
+  using Forwarding<Kind>::inner_;
 };
 
 class FaultyViewLink final : public FaultyKind<ViewLink>, private ViewClient {
@@ -47,12 +43,6 @@ class FaultyViewLink final : public FaultyKind<ViewLink>, private ViewClient {
   }
   Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override;
   Result<ImportedRun> import_run(const wire::Segment& segment) override;
-  bool begin_copy(uint64_t withdrawals_seen) override {
-    return inner_->begin_copy(withdrawals_seen);
-  }
-  void end_copy() override { inner_->end_copy(); }
-  void count_withdrawals(uint64_t total) override { inner_->count_withdrawals(total); }
-  bool peer_is_copying() override { return inner_->peer_is_copying(); }
 
  private:
   bool copies_pending() const override { return transfer_->copies_pending(); }
@@ -112,30 +102,6 @@ class FaultyDeviceLink final : public FaultyKind<DeviceLink>, private DeviceClie
     transfer_ = transfer;
     inner_->set_client(this, this);
   }
-  Path bulk_path() const override { return inner_->bulk_path(); }
-  uint64_t uncopied_in(uint64_t bytes) override { return inner_->uncopied_in(bytes); }
-  uint64_t uncopied_out(uint64_t bytes) override { return inner_->uncopied_out(bytes); }
-  Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
-                               bool whole, wire::Segment& out) override {
-    return inner_->open_window(data, length, rights, cookie, whole, out);
-  }
-  void close_window(WindowId window) override { inner_->close_window(window); }
-  Status revoke_window(WindowId window) override { return inner_->revoke_window(window); }
-  Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into,
-                    uint64_t cookie) override {
-    return inner_->read(peer, into, cookie);
-  }
-  Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie,
-                     const uint32_t* notice) override {
-    return inner_->write(from, peer, cookie, notice);
-  }
-  Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result,
-                      uint64_t cookie) override {
-    return inner_->atomic(peer, request, result, cookie);
-  }
-  bool idle() const override { return inner_->idle(); }
-  bool cancel_moves(uint64_t cookie) override { return inner_->cancel_moves(cookie); }
-  bool stop() override { return inner_->stop(); }
 
  private:
   void transfer_done(uint64_t cookie, uint64_t length, const Status& status, Instant now) override {

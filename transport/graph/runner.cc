@@ -127,7 +127,7 @@ class Runner::State {
           const bool fetched = drop_incoming();
           return fetched && (failed_ || all_back());
         },
-        after(now(), options_.patience));
+        from_now(options_.patience));
     started_ = false;
     return ended;
   }
@@ -205,7 +205,7 @@ class Runner::State {
   Status take(Held& slot, uint32_t edge, uint64_t step) {
     if (!take_back(slot)) {
       const Status waited = context_.wait_until([&] { return slot.lost() || take_back(slot); },
-                                                after(now(), options_.patience));
+                                                from_now(options_.patience));
       if (!waited.ok()) return about(waited, edge, step, "no memory came back for");
       if (slot.lost()) {
         return about(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,

@@ -26,6 +26,8 @@ class SessionHost {
   virtual Instant now() const = 0;
   // The time itself: a host that was not progressed for long has an old now().
   virtual Instant exact_now() const { return now(); }
+  // A deadline, counted from the time itself.
+  virtual Instant from_now(Duration d) const { return after(exact_now(), d); }
 
  protected:
   ~SessionHost() = default;
@@ -70,6 +72,7 @@ struct Connection {
   bool over() const { return link_dead || finished; }
   Instant now() const { return host.now(); }
   Instant exact_now() const { return host.exact_now(); }
+  Instant from_now(Duration d) const { return host.from_now(d); }
   // progress() is to be called.
   void activate() noexcept { host.activate(session); }
   // handle_timeout() is to be called then, at the latest.

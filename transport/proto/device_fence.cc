@@ -61,11 +61,14 @@ bool DeviceTransfer::fence_early(Operation* op, const Status& why, bool peer_ans
     return false;
   }
   Status end = why;
-  bool partly =
-      op->state == OperationState::kPushing && op->kind == OperationKind::kWrite && op->moved > 0;
-  if (partly && why.code() != Code::kOutcomeUnknown) {
+  // What the device has got it may have done, and the peer's memory has another value.
+  const char* done = nullptr;
+  if (op->moved > 0 && op->kind == OperationKind::kAtomic) done = "the atomic may have been done";
+  if (op->moved > 0 && op->kind == OperationKind::kWrite && op->state == OperationState::kPushing)
+    done = "a part of the write may be in place";
+  if (done != nullptr && why.code() != Code::kOutcomeUnknown) {
     end = Status(Code::kOutcomeUnknown, why.scope(), kOrigin,
-                 std::string(why.detail()) + "; a part of the write may be in place");
+                 std::string(why.detail()) + "; " + done);
   }
   if (moving && op->in_flight > 0 && !connection_.link_dead && link_.cancel_moves(op->id))
     op->in_flight = 0;

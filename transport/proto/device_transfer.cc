@@ -205,18 +205,17 @@ void DeviceTransfer::start_moving(Operation* op, OperationState state) {
   connection_.activate();
 }
 
-// The only operation, if it is one chunk and the device has nothing to do: the next turn may be
-// late. Others go with that turn, as one list. Nothing is told from here: what cannot be posted
-// stays in `list`, and the turn says so.
+// Posts the operation now: the next turn may come late. Only if it is the only one, has one chunk,
+// and nothing is under way at the device; otherwise it goes with the turn's list. If it cannot be
+// posted, it stays in `list`, and the turn says why.
 void DeviceTransfer::post_at_once(OperationList& list) {
   Operation* op = list.first;
   const bool alone = pulling_.empty() != pushing_.empty() && op == list.last;
-  if (!alone || op->total > traits_.chunk_bytes || !link_.idle() || control_.blocked() ||
-      connection_.link_dead)
+  if (!alone || op->total > traits_.chunk_bytes || !link_.nothing_under_way() ||
+      control_.blocked() || connection_.link_dead)
     return;
   Result<bool> posted = post_chunk(op);
-  if (!posted.ok()) return;
-  if (!*posted) return control_.set_blocked();
+  if (!posted.ok() || !*posted) return;
   note_posted(list, op);
   link_.flush();
 }

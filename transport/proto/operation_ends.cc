@@ -136,8 +136,9 @@ void OperationEnds::fail_all(const Status& why) {
     if (op.answered) return operations_.complete_later(&op, Status());
     bool sending = op.kind == OperationKind::kSend || op.kind == OperationKind::kWrite;
     bool told = op.state == OperationState::kOffered || op.state == OperationState::kPushing;
+    const bool asked_device = op.kind == OperationKind::kAtomic && op.moved > 0;
     Status end = why;
-    if (sending && told) {
+    if ((sending && told) || asked_device) {
       end = Status(Code::kOutcomeUnknown, Scope::kEndpoint, kOrigin,
                    "the connection ended before the peer answered: " + why.to_string());
     }

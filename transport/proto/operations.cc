@@ -32,7 +32,7 @@ Result<Operation*> Operations::take(OperationKind kind, const PostOptions& optio
   op->completion.user_data = options.user_data;
   // Counted from now, not from the last progress: a program may have computed since.
   op->deadline = options.deadline == Instant{}
-                     ? after(connection_.exact_now(), connection_.options.operation_timeout)
+                     ? connection_.from_now(connection_.options.operation_timeout)
                      : options.deadline;
   op->match = {};
   op->peer_id = op->total = op->moved = op->in_flight = op->incoming = op->grant = 0;

@@ -45,6 +45,7 @@ class SessionSet : public SessionHost {
   void activate(Session& session) noexcept override;
   Instant now() const override { return now_; }
   Instant exact_now() const override { return sluice::now(); }
+  Instant from_now(Duration d) const override { return sluice::from_now(d); }
 
  private:
   struct Timer {

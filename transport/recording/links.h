@@ -10,18 +10,19 @@
 #include <utility>
 
 #include <sluice/recording/recorder.h>
-#include <sluice/spi/link.h>
+#include <sluice/spi/forwarding_link.h>
 
 namespace sluice::recording {
 
 // The part that is the same for all kinds.
 template <typename Kind>
-class RecordedKind : public Kind, public LinkClient {
+class RecordedKind : public Forwarding<Kind>, public LinkClient {
  public:
   RecordedKind(std::shared_ptr<Recorder> recorder, std::unique_ptr<Kind> inner, uint32_t connection)
-      : recorder_(std::move(recorder)), inner_(std::move(inner)), connection_(connection) {}
+      : Forwarding<Kind>(std::move(inner)),
+        recorder_(std::move(recorder)),
+        connection_(connection) {}
 
-  const LinkTraits& traits() const override { return inner_->traits(); }
   bool send(ConstBytes header, std::span<const ConstBytes> payload) override {
     recorder_->note_call();
     const bool sent = inner_->send(header, payload);
@@ -34,15 +35,10 @@ class RecordedKind : public Kind, public LinkClient {
     inner_->flush();
     recorder_->note_move();
   }
-  bool prefer_eager() const override { return inner_->prefer_eager(); }
-  bool has_unsent() const override { return inner_->has_unsent(); }
-  void quarantine(StorageRef loan) override { inner_->quarantine(std::move(loan)); }
   void close() override {
     recorder_->flush();
     inner_->close();
   }
-  std::string local_name() const override { return inner_->local_name(); }
-  std::string peer_name() const override { return inner_->peer_name(); }
 
   // LinkClient.
   Status handle_message(ConstBytes header, PayloadReader& payload, Instant now) override {
@@ -73,8 +69,8 @@ class RecordedKind : public Kind, public LinkClient {
     recorder_->note_message(kind, connection_, offer_.total, view);
   }
 
+  using Forwarding<Kind>::inner_;
   std::shared_ptr<Recorder> recorder_;
-  std::unique_ptr<Kind> inner_;
   const uint32_t connection_;
   LinkClient* session_ = nullptr;
   wire::Offer offer_;  // large
@@ -87,12 +83,6 @@ class RecordedViewLink final : public RecordedKind<ViewLink> {
     session_ = session;
     inner_->set_client(this, transfer);
   }
-  Result<bool> export_run(const std::byte* data, size_t length, wire::Segment& out) override {
-    return inner_->export_run(data, length, out);
-  }
-  Result<ImportedRun> import_run(const wire::Segment& segment) override {
-    return inner_->import_run(segment);
-  }
   bool begin_copy(uint64_t withdrawals_seen) override {
     recorder_->note_poll();
     return inner_->begin_copy(withdrawals_seen);
@@ -101,8 +91,6 @@ class RecordedViewLink final : public RecordedKind<ViewLink> {
     inner_->end_copy();
     recorder_->note_move();
   }
-  void count_withdrawals(uint64_t total) override { inner_->count_withdrawals(total); }
-  bool peer_is_copying() override { return inner_->peer_is_copying(); }
 };
 
 class RecordedStreamLink final : public RecordedKind<StreamLink>, private StreamClient {
@@ -119,7 +107,6 @@ class RecordedStreamLink final : public RecordedKind<StreamLink>, private Stream
     recorder_->note_move();
     return pushed;
   }
-  void settle(uint64_t cookie) override { inner_->settle(cookie); }
 
  private:
   Placement place(uint64_t id, uint64_t offset, uint64_t length) override {
@@ -146,19 +133,6 @@ class RecordedDeviceLink final : public RecordedKind<DeviceLink>, private Device
     transfer_ = transfer;
     inner_->set_client(this, this);
   }
-  Path bulk_path() const override { return inner_->bulk_path(); }
-  uint64_t uncopied_in(uint64_t bytes) override { return inner_->uncopied_in(bytes); }
-  uint64_t uncopied_out(uint64_t bytes) override { return inner_->uncopied_out(bytes); }
-  Result<WindowId> open_window(std::byte* data, uint64_t length, Right rights, uint64_t cookie,
-                               bool whole, wire::Segment& out) override {
-    return inner_->open_window(data, length, rights, cookie, whole, out);
-  }
-  void close_window(WindowId window) override { inner_->close_window(window); }
-  Status revoke_window(WindowId window) override { return inner_->revoke_window(window); }
-  Result<bool> read(const wire::Segment& peer, std::span<const MutableBytes> into,
-                    uint64_t cookie) override {
-    return inner_->read(peer, into, cookie);
-  }
   // What is written for a WANT has no offer. Its last piece has the notice.
   Result<bool> write(std::span<const ConstBytes> from, const wire::Segment& peer, uint64_t cookie,
                      const uint32_t* notice) override {
@@ -173,16 +147,10 @@ class RecordedDeviceLink final : public RecordedKind<DeviceLink>, private Device
     }
     return written;
   }
-  Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result,
-                      uint64_t cookie) override {
-    return inner_->atomic(peer, request, result, cookie);
-  }
-  bool idle() const override { return inner_->idle(); }
   bool cancel_moves(uint64_t cookie) override {
     written_.erase(cookie);
     return inner_->cancel_moves(cookie);
   }
-  bool stop() override { return inner_->stop(); }
 
  private:
   void transfer_done(uint64_t cookie, uint64_t length, const Status& status, Instant now) override {

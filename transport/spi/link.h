@@ -305,9 +305,9 @@ class DeviceLink : public Link {
   // Puts what was there into the 8 bytes at `result`. Asked only with Capability::kAtomics.
   virtual Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request,
                               std::byte* result, uint64_t cookie);
-  // The device has nothing to do: what is posted now leaves by itself, with flush(), and need not
-  // wait for the turn's others to go with it as one list.
-  virtual bool idle() const { return false; }
+  // The device has nothing to do, as far as its completions say. What is posted now leaves with
+  // flush(), and need not wait for the turn's others to go with it as one list.
+  virtual bool nothing_under_way() const { return false; }
   // Ends what read() and write() have under way for `cookie`: on return nothing of it touches
   // our memory, and no transfer_done() follows. False: it cannot be called back.
   virtual bool cancel_moves(uint64_t /*cookie*/) { return false; }

@@ -169,7 +169,7 @@ Result<bool> Lanes::write(std::span<const ConstBytes> from, const wire::Segment&
 
 bool Lanes::all_retired() const {
   return std::all_of(reaching_.begin(), reaching_.end(),
-                     [](const QueuePair* lane) { return lane->retired() == lane->posted(); });
+                     [](const QueuePair* lane) { return lane->drained(); });
 }
 
 void Lanes::hold(uint32_t notice, uint64_t cookie, uint64_t length) {

@@ -65,7 +65,7 @@ class VerbsLink final : public DeviceLink, private proto::DirectClient {
                      const uint32_t* notice) override;
   Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result,
                       uint64_t cookie) override;
-  bool idle() const override {
+  bool nothing_under_way() const override {
     return !closed() && connection_->queue().drained() && lanes_.all_retired();
   }
   bool stop() override;

@@ -156,7 +156,6 @@ Status QueuePair::initialise(rdma_cm_id* id) {
   mask |= IBV_QP_ACCESS_FLAGS;
   if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0)
     return device_error("the queue pair refuses its port", e);
-  static_assert(kSlots % kReceivesPosted == 0);
   std::array<uint32_t, kReceivesPosted> slots;
   for (uint32_t first = 0; first < slots_in_; first += kReceivesPosted) {
     std::iota(slots.begin(), slots.end(), first);

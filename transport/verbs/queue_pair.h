@@ -116,8 +116,8 @@ class QueuePair {
   // and the peer's program hears nothing of it. Without an answer the queue fails, as for any
   // request. False: it cannot be asked. iWARP: never; a WRITE there says only that TCP has it.
   bool probe();
-  // Nothing is on its way out. Asked after end_sending(), which makes sure that the last
-  // message asks for a completion.
+  // Nothing is on its way out. A message that asks for no completion counts as under way until a
+  // later request is over; after end_sending() the last one asks.
   bool drained() const { return tail_ == head_; }
   void end_sending();
   uint64_t chunk_limit() const { return chunk_limit_; }
@@ -157,8 +157,10 @@ class QueuePair {
   };
   // A request in so many asks for a completion; one completion then retires them all.
   static constexpr uint32_t kSignalEvery = 16;
-  // Receives are posted so many at once. A peer lacks up to one fewer of its credits meanwhile.
+  // Receives are posted so many at once. Fewer than that are held back, so a peer that has used all
+  // its credits but the last is still owed more of them than give_credits() waits for.
   static constexpr uint32_t kReceivesPosted = 8;
+  static_assert(kSlots % kReceivesPosted == 0 && kSlots - kReceivesPosted >= kSlots / 2);
   // Scatter/gather list of one transfer, in pieces that one registration holds.
   struct Pieces;
 

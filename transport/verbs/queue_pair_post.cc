@@ -61,9 +61,11 @@ Status QueuePair::post_receives(std::span<const uint32_t> slots) {
   }
   ibv_recv_wr* bad = nullptr;
   const int error = api_.post_recv(qp_, requests.data(), &bad);
-  // Of a list that is refused, those before `bad` are posted.
-  const ibv_recv_wr* refused = error == 0 ? nullptr : bad != nullptr ? bad : requests.data();
-  for (size_t i = 0; i < slots.size() && &requests[i] != refused; ++i) {
+  // Of a list that is refused, those before `bad` are posted; none if it names none of ours.
+  size_t posted = slots.size();
+  while (error != 0 && posted > 0 && &requests[posted - 1] != bad) --posted;
+  if (error != 0 && posted > 0) --posted;
+  for (size_t i = 0; i < posted; ++i) {
     posted_[slots[i]] = true;
     ++receives_out_;
     ++slots_posted_;

@@ -119,9 +119,7 @@ class ExchangeWorkload : public Workload {
   }
 
   // Of a fetch. A program says one each time, so it asks for the time each time.
-  Instant deadline() const {
-    return load_.default_options ? after(sluice::now(), kUsualDeadline) : kNever;
-  }
+  Instant deadline() const { return load_.default_options ? from_now(kUsualDeadline) : kNever; }
 
   Exchange exchange_;
   Status added_;
