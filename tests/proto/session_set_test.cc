@@ -39,6 +39,7 @@ class Sessions final : public SessionSet, public CompletionSink {
     turn();
   }
   Instant exact_now() const override { return exact += each_look; }
+  Instant from_now(Duration d) const override { return after(time, d); }
   void turn() {
     exact = time;
     while (progress(time) > 0) {}

@@ -36,6 +36,7 @@ class VirtualSessionSet final : public proto::SessionSet {
  public:
   explicit VirtualSessionSet(const Trace& trace) : SessionSet(kStart), trace_(trace) {}
   Instant exact_now() const override { return trace_.now; }
+  Instant from_now(Duration d) const override { return after(trace_.now, d); }
 
  private:
   const Trace& trace_;

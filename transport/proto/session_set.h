@@ -13,7 +13,7 @@
 namespace sluice::proto {
 
 // Timers are a heap: those of others cost a session nothing when its own is due.
-// Not final: tests put their own time behind exact_now().
+// Not final: tests put their own time behind exact_now() and from_now().
 class SessionSet : public SessionHost {
  public:
   explicit SessionSet(Instant now) : now_(now) {}
