@@ -57,8 +57,9 @@ def run(options, names, say):
 
 
 def recorded(options):
+    """The result of the rounds that are there, also of a guest that was ended in the middle."""
     try:
-        with open(os.path.join(options.report, FOLDER, "result.json"), encoding="utf-8") as file:
+        with open(os.path.join(options.report, FOLDER, "rounds.json"), encoding="utf-8") as file:
             return json.load(file)
     except OSError:
         return None

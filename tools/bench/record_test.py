@@ -235,7 +235,7 @@ class Guest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             lab = os.path.join(folder, "lab.py")
             pathlib.Path(lab).write_text("import json, sys\nfolder = sys.argv[sys.argv.index('--artifacts') + 1]\n"
-                                         "json.dump({'asked': sys.argv[-1], 'bin': __import__('os').environ['SLUICE_BENCH_BIN']}, open(folder + '/result.json', 'w'))\nsys.exit(99)\n", encoding="utf-8")
+                                         "json.dump({'asked': sys.argv[-1], 'bin': __import__('os').environ['SLUICE_BENCH_BIN']}, open(folder + '/rounds.json', 'w'))\nsys.exit(99)\n", encoding="utf-8")
             options = argparse.Namespace(report=folder, bin="/b", rounds=7, max_steal=5.0, judge=True, peers=False, replace=False)
             said = []
             with unittest.mock.patch.object(guest, "LAB", lab):
