@@ -172,19 +172,15 @@ class Solver {
   double residual_ = 0;
 };
 
-const Problem& problem_of(const Arguments& arguments) {
-  return arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
-}
-
 }  // namespace
 
 void check_cg(const Arguments& arguments, int ranks) {
-  const int order = problem_of(arguments).order;
+  const int order = of_class(arguments, kS, kW, kA).order;
   if (order % ranks != 0) usage("cg: " + std::to_string(order) + " rows do not divide by --ranks");
 }
 
 Outcome run_cg(Channel& channel, const Arguments& arguments) {
-  const Problem& problem = problem_of(arguments);
+  const Problem& problem = of_class(arguments, kS, kW, kA);
   Outcome outcome;
   Solver solver(channel, problem);
   (void)solver.step();  // untimed, as NPB does

@@ -103,6 +103,13 @@ struct Arguments {
   bool corrupt = false;  // breaks one value, to see that verification notices
 };
 
+// The problem of --class.
+template <typename Problem>
+const Problem& of_class(const Arguments& arguments, const Problem& s, const Problem& w,
+                        const Problem& a) {
+  return arguments.problem_class == "S" ? s : (arguments.problem_class == "W" ? w : a);
+}
+
 // Runs `kernel` on one rank; the exit code. Rank 0 prints one JSON line if the result verified.
 int run_kernel(Channel& channel, const Arguments& arguments);
 
@@ -115,7 +122,7 @@ struct Outcome {
   double share = 0;    // of the time spent communicating, mean over the ranks
   std::string more;    // further JSON fields, each with a comma in front
 };
-// What a kernel asks of its flags beyond parse(); with what is wrong, usage().
+// Of flags that parse() takes and a kernel cannot run with: usage().
 void check_cg(const Arguments& arguments, int ranks);
 void check_ft(const Arguments& arguments, int ranks);
 void check_lu(const Arguments& arguments, int ranks);

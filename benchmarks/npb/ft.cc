@@ -214,20 +214,16 @@ bool close(double value, double expected) {
   return std::abs((value - expected) / expected) <= kEpsilon;
 }
 
-const Problem& problem_of(const Arguments& arguments) {
-  return arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
-}
-
 }  // namespace
 
 void check_ft(const Arguments& arguments, int ranks) {
-  const Problem& problem = problem_of(arguments);
+  const Problem& problem = of_class(arguments, kS, kW, kA);
   if (problem.nz % ranks != 0 || problem.nx % ranks != 0)
     usage("ft: --ranks must divide the planes: give a power of two");
 }
 
 Outcome run_ft(Channel& channel, const Arguments& arguments) {
-  const Problem& problem = problem_of(arguments);
+  const Problem& problem = of_class(arguments, kS, kW, kA);
   Outcome outcome;
   Field field(channel, problem);
   field.start();

@@ -197,8 +197,7 @@ class Sorter {
 }  // namespace
 
 Outcome run_is(Channel& channel, const Arguments& arguments) {
-  const Problem& problem =
-      arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
+  const Problem& problem = of_class(arguments, kS, kW, kA);
   Outcome outcome;
   Sorter sorter(channel, problem);
   std::string wrong;

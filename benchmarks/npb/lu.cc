@@ -367,21 +367,17 @@ void compare(const char* what, double value, double expected, Outcome& outcome) 
         std::string(what) + " is " + std::to_string(value) + ", not " + std::to_string(expected);
 }
 
-const Problem& problem_of(const Arguments& arguments) {
-  return arguments.problem_class == "S" ? kS : (arguments.problem_class == "W" ? kW : kA);
-}
-
 }  // namespace
 
 void check_lu(const Arguments& arguments, int ranks) {
   // The columns are the larger number, so theirs is the smallest part.
-  if (problem_of(arguments).n / (ranks / rows_of(ranks)) < kGhosts)
+  if (of_class(arguments, kS, kW, kA).n / (ranks / rows_of(ranks)) < kGhosts)
     usage("lu: " + std::to_string(ranks) + " ranks are too many for class " +
           arguments.problem_class + ": lower --ranks");
 }
 
 Outcome run_lu(Channel& channel, const Arguments& arguments) {
-  const Problem& problem = problem_of(arguments);
+  const Problem& problem = of_class(arguments, kS, kW, kA);
   Outcome outcome;
   Solver solver(channel, problem);
   solver.start();

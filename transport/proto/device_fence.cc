@@ -61,7 +61,7 @@ bool DeviceTransfer::fence_early(Operation* op, const Status& why, bool peer_ans
     return false;
   }
   Status end = why;
-  // What the device has got it may have done, and the peer's memory has another value.
+  // The device may have done what it has got: then the peer's memory has changed.
   const char* done = nullptr;
   if (op->moved > 0 && op->kind == OperationKind::kAtomic) done = "the atomic may have been done";
   if (op->moved > 0 && op->kind == OperationKind::kWrite && op->state == OperationState::kPushing)
