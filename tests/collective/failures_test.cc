@@ -270,6 +270,8 @@ TEST_CASE("options that contradict are refused with the reason") {
   refused({.rank = 0, .size = 0}, "1 to 1024");
   refused({.rank = 2, .size = 2, .addresses = {"shm:a", "shm:b"}}, "rank 2");
   refused({.rank = 0, .size = 2, .addresses = {"shm:a"}}, "1 addresses for 2 ranks");
+  refused({.rank = 1, .size = 3, .addresses = {"shm:a", "shm:b", "shm:a"}},
+          "ranks 0 and 2 have the same address, shm:a");
   refused({.rank = 0, .size = 2}, "either addresses");
   refused({.rank = 1, .size = 2, .bootstrap = "shm:a"}, "listen");
 }

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include <sluice/base/descriptor.h>
 #include <sluice/select/open.h>
 
 #include "tests/support/fresh_name.h"
@@ -28,29 +29,39 @@ const std::string& collective_path() {
 }
 
 namespace {
-// A port of which the kernel says that nobody has it.
-int free_port() {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof address;
-  if (fd < 0 || ::bind(fd, reinterpret_cast<sockaddr*>(&address), length) != 0 ||
-      ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    std::perror("free_port");
-    std::exit(2);
+// Ports that nobody has. All are held until the last one is chosen: one that is free again may be
+// given twice.
+std::vector<int> free_ports(int count) {
+  std::vector<Descriptor> held;
+  std::vector<int> ports;
+  for (int i = 0; i < count; ++i) {
+    Descriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* generic = reinterpret_cast<sockaddr*>(&address);
+    if (!fd || ::bind(fd.value(), generic, length) != 0 ||
+        ::getsockname(fd.value(), generic, &length) != 0) {
+      std::perror("free_ports");
+      std::exit(2);
+    }
+    ports.push_back(ntohs(address.sin_port));
+    held.push_back(std::move(fd));
   }
-  ::close(fd);
-  return ntohs(address.sin_port);
+  return ports;
 }
 }  // namespace
 
 std::vector<std::string> fresh_addresses(int size) {
   std::vector<std::string> addresses;
+  if (collective_path() == "tcp") {
+    for (int port : free_ports(size))
+      addresses.push_back("tcp://127.0.0.1:" + std::to_string(port));
+    return addresses;
+  }
   for (int rank = 0; rank < size; ++rank)
-    addresses.push_back(collective_path() == "tcp"
-                            ? "tcp://127.0.0.1:" + std::to_string(free_port())
-                            : fresh_name(collective_path() + ":collective"));
+    addresses.push_back(fresh_name(collective_path() + ":collective"));
   return addresses;
 }
 

@@ -2,6 +2,8 @@
 // accepts those above. With a bootstrap address rank 0 hands out the addresses.
 #include <algorithm>
 #include <cstring>
+#include <string_view>
+#include <unordered_map>
 
 #include <sluice/base/counters.h>
 #include "transport/collective/algorithms.h"
@@ -51,6 +53,12 @@ Status check(const GroupOptions& options) {
   if (!options.addresses.empty() && options.addresses.size() != static_cast<size_t>(options.size))
     return invalid(std::to_string(options.addresses.size()) + " addresses for " +
                    std::to_string(options.size) + " ranks");
+  std::unordered_map<std::string_view, size_t> owners;
+  for (size_t rank = 0; rank < options.addresses.size(); ++rank)
+    if (auto [owner, first] = owners.try_emplace(options.addresses[rank], rank); !first)
+      return invalid("ranks " + std::to_string(owner->second) + " and " + std::to_string(rank) +
+                     " have the same address, " + options.addresses[rank] +
+                     "; give each rank its own");
   if (!options.bootstrap.empty() && options.rank > 0 && options.listen.empty())
     return invalid("with bootstrap, ranks above 0 say in listen where they listen");
   return Status();
