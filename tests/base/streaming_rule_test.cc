@@ -36,14 +36,14 @@ TEST_CASE("small copies stay in the caches and drive others out", "[copy]") {
 
 TEST_CASE("more destinations than are remembered are long ago", "[copy]") {
   StreamingRule rule(uint64_t{1} << 39);
-  for (uint64_t i = 0; i < 64; ++i) CHECK(rule.past_caches(place(i), StreamingRule::kLeastBytes));
-  for (uint64_t i = 0; i < 64; ++i)
+  for (uint64_t i = 0; i < 128; ++i) CHECK(rule.past_caches(place(i), StreamingRule::kLeastBytes));
+  for (uint64_t i = 0; i < 128; ++i)
     CHECK_FALSE(rule.past_caches(place(i), StreamingRule::kLeastBytes));
-  CHECK(rule.past_caches(place(64), StreamingRule::kLeastBytes));
+  CHECK(rule.past_caches(place(128), StreamingRule::kLeastBytes));
   CHECK(rule.past_caches(place(0), StreamingRule::kLeastBytes));
 }
 
-TEST_CASE("a machine that nobody has measured copies through its caches", "[copy]") {
+TEST_CASE("where copies past the caches are off, all go through them", "[copy]") {
   StreamingRule rule(StreamingRule::kNever);
   for (uint64_t i = 0; i < 200; ++i) CHECK_FALSE(rule.past_caches(place(i), 64 * kMiB));
 }

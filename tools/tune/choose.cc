@@ -46,22 +46,17 @@ std::string size_text(uint64_t bytes) {
 }  // namespace
 
 uint64_t choose_reach(const std::vector<PairedTimes>& in_place,
-                      const std::vector<PairedTimes>& elsewhere, uint64_t never) {
+                      const std::vector<PairedTimes>& elsewhere, uint64_t usual, uint64_t never) {
   auto is = [](Gain gain) {
     return [gain](const PairedTimes& size) { return gain_of(size) == gain; };
   };
   auto any = [&](const std::vector<PairedTimes>& sizes, Gain gain) {
     return std::any_of(sizes.begin(), sizes.end(), is(gain));
   };
-  if (any(in_place, Gain::kUnknown) || any(elsewhere, Gain::kUnknown) ||
-      any(elsewhere, Gain::kLoss))
-    return never;
+  if (any(in_place, Gain::kUnknown) || any(elsewhere, Gain::kUnknown)) return usual;
+  if (any(elsewhere, Gain::kLoss)) return never;
   auto last_unclear = std::find_if_not(in_place.rbegin(), in_place.rend(), is(Gain::kClear));
-  if (last_unclear != in_place.rbegin()) return std::prev(last_unclear)->bytes;
-  bool gains = std::all_of(elsewhere.begin(), elsewhere.end(), [](const PairedTimes& size) {
-    return quantile(size.ratios, 0.5) >= kClearly;
-  });
-  return gains ? 2 * in_place.back().bytes : never;
+  return last_unclear != in_place.rbegin() ? std::prev(last_unclear)->bytes : usual;
 }
 
 Choice choose_threshold(const std::vector<SizeTimes>& sizes,

@@ -39,14 +39,12 @@ struct PairedTimes {
 inline constexpr size_t kFewestPairs = 4;
 
 // The reuse distance from which copies go past the caches (docs/tuning.md): the smallest size from
-// which on, `in_place`, that is clearly faster at every size; twice the largest where it is so at
-// none of them, but the middle pair gains 3 % at all sizes `elsewhere`, whose destination had left
-// the caches: there is as much to lose either way. Else `never`, also where it is clearly slower
-// elsewhere, and where a size has fewer than kFewestPairs. Clearly: by 3 % in the middle pair, and
-// by 1 % in three quarters of them. So what is not clear stays a plain copy, which costs as much as
-// could not be told from noise. Requires: both ascending and not empty.
+// which on, `in_place`, that is clearly faster at every size; `never` where it is clearly slower at
+// a size `elsewhere`, whose destination had left the caches; else `usual`, also where a size has
+// fewer than kFewestPairs. Clearly: by 3 % in the middle pair, and by 1 % in three quarters of
+// them. Requires: both ascending and not empty.
 uint64_t choose_reach(const std::vector<PairedTimes>& in_place,
-                      const std::vector<PairedTimes>& elsewhere, uint64_t never);
+                      const std::vector<PairedTimes>& elsewhere, uint64_t usual, uint64_t never);
 
 // What one fixed value costs; 0: it was not measured.
 struct ValueTime {

@@ -218,18 +218,18 @@ void measure_copies(Copies& copies, std::vector<PairedTimes>& in_place,
   }
 }
 
-Result<Measurement> probe_copies() {
+Result<Measurement> probe_copies(uint64_t usual) {
   Copies copies;
   if (Status status = copies.prepare(); !status.ok())
-    return Measurement{kNeverBytes, "not measured: no memory for it"};
+    return Measurement{usual, "not measured: no memory for it"};
   std::vector<PairedTimes> in_place, elsewhere;
   for (uint64_t bytes : kPlaceSizes) in_place.push_back({.bytes = bytes, .ratios = {}});
   for (uint64_t bytes : kWalkSizes) elsewhere.push_back({.bytes = bytes, .ratios = {}});
   measure_copies(copies, in_place, elsewhere);
   bool few = std::any_of(in_place.begin(), in_place.end(),
                          [](const PairedTimes& size) { return size.ratios.size() < kFewestPairs; });
-  if (few) return Measurement{kNeverBytes, kTooBusy};
-  return Measurement{choose_reach(in_place, elsewhere, kNeverBytes),
+  if (few) return Measurement{usual, kTooBusy};
+  return Measurement{choose_reach(in_place, elsewhere, usual, kNeverBytes),
                      "copied and read, through the caches against past them: in place " +
                          ratios_text(in_place) + "; elsewhere " + ratios_text(elsewhere)};
 }
@@ -254,7 +254,7 @@ Result<std::array<Measurement, tuning::kKnobCount>> probe() {
     tcp = choose_one(by_tcp, usual.tcp_eager_bytes);
     SLUICE_TRY(batches, probe_batches(usual.l2_batch_frames));
   }
-  SLUICE_TRY(Measurement copies, probe_copies());
+  SLUICE_TRY(Measurement copies, probe_copies(usual.stream_copy_bytes));
   // In the order of knobs().
   return std::array<Measurement, tuning::kKnobCount>{shm.awake, shm.asleep, tcp,
                                                      spin,      copies,     batches};

@@ -25,8 +25,9 @@ struct Tuning {
   // How long an adaptive wait polls before it sleeps.
   uint64_t spin_ns = 60'000;
   // A copy out of a peer's memory goes past the caches if so many bytes, its own included, were
-  // copied since its destination was last written, or if it never was (base/streaming_rule.h).
-  uint64_t stream_copy_bytes = kNeverBytes;
+  // copied since its destination was last written, or if it never was (base/streaming_rule.h). The
+  // default is what no cache of a usual machine keeps: docs/tuning.md, "Copies past the caches".
+  uint64_t stream_copy_bytes = 32 << 20;
   // Frames of l2:// that go to the kernel in one call.
   uint64_t l2_batch_frames = kMostBatchFrames;
   // Largest frame of l2://, even if the way takes larger ones; at least the 1232 bytes that every

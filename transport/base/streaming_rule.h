@@ -34,9 +34,9 @@ class StreamingRule {
 
   uint64_t reach_bytes_;
   uint64_t copied_bytes_ = 0;
-  // The last destinations. With kLeastBytes each they are 16 MiB, so a destination that is no
+  // The last destinations. With kLeastBytes each they are 32 MiB, so a destination that is no
   // longer here was written long ago.
-  std::array<Written, 64> written_{};
+  std::array<Written, 128> written_{};
   size_t oldest_ = 0;
 };
 

@@ -27,7 +27,8 @@ inline constexpr int kMostRanks = 1024;
 struct GroupOptions {
   int rank = 0;
   int size = 1;
-  // One per rank, no two alike: where each listens. Equal on all ranks. Or empty: the ranks meet at `bootstrap`.
+  // One per rank, no two alike: where each listens. Equal on all ranks. Or empty: the ranks meet at
+  // `bootstrap`.
   std::vector<std::string> addresses = {};
   // Where rank 0 listens, and where the others ask it for all addresses.
   std::string bootstrap = {};
