@@ -63,7 +63,7 @@ try:
         times.append(time.monotonic())
 except TimeoutError:
     pass
-print(json.dumps({"came": came, "first": times[0] - start, "spread": times[-1] - times[0]}))
+print(json.dumps({"came": came, "first": times[0] - start, "last": times[-1] - start}))
 """
 
 
@@ -157,7 +157,8 @@ class LongLine(unittest.TestCase):
     def test_carries_no_more_than_its_rate(self):
         got, _ = self.numbered(200, 1400, "--rate", "10mbit", "--queue-bytes", "1000000")
         self.assertEqual(got["came"], list(range(200)))
-        self.assertGreaterEqual(got["spread"], 199 * (1400 + 42) * 8 / 10e6 * 0.98)
+        # Of all frames, since the first one may be seen late; and the delay.
+        self.assertGreaterEqual(got["last"], 200 * (1400 + 42) * 8 / 10e6 + 0.02)
 
     def test_drops_what_its_queue_does_not_hold(self):
         got, relay = self.numbered(300, 1400, "--rate", "10mbit", "--queue-bytes", "30000")

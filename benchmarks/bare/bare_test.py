@@ -72,6 +72,9 @@ CASES = [
 
 # What a kernel or its limits may refuse: then the program says so and exits with 77.
 PINNING = [
+    ("tcp_pingpong", ["--mode", "uring", "-n", "200"], "one_way_ns"),
+    ("tcp_pingpong", ["--mode", "uring_spinning", "--size", "3000001", "-n", "20"], "one_way_ns"),
+    ("tcp_bulk", ["--mode", "uring", "--size", "20000001", "-n", "4"], "seconds"),
     ("registration", ["--mode", "mlock", "--size", "65536", "-n", "5"], "seconds"),
     ("registration", ["--mode", "io_uring", "--size", "65536", "-n", "5"], "seconds"),
     ("registration", ["--mode", "io_uring", "--size", "65536", "-n", "50", "--hit-percent", "50"], "seconds"),

@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 
 #include "benchmarks/bare/pattern.h"
+#include "benchmarks/bare/uring.h"
 
 namespace bare {
 namespace {
@@ -16,6 +18,7 @@ namespace {
 class Waiter {
  public:
   Waiter(int socket, Waiting waiting) : socket_(socket), waiting_(waiting) {
+    if (waiting == Waiting::kUring || waiting == Waiting::kUringSpinning) ring_.emplace();
     if (waiting != Waiting::kEpoll) return;
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     epoll_event interest{};
@@ -28,7 +31,18 @@ class Waiter {
   Waiter(const Waiter&) = delete;
   Waiter& operator=(const Waiter&) = delete;
 
+  // With a ring, sent by the next read() or flush().
+  void write(const void* data, size_t bytes) {
+    ring_ ? ring_->send(socket_, data, bytes) : write_all(socket_, data, bytes);
+  }
+  void flush() {
+    if (ring_) ring_->wait(false);
+  }
   void read(void* data, size_t bytes) {
+    if (ring_) {
+      ring_->receive(socket_, data, bytes);
+      return ring_->wait(waiting_ == Waiting::kUringSpinning);
+    }
     if (waiting_ == Waiting::kSpinning) return read_all_spinning(socket_, data, bytes);
     sleep_until_readable();
     read_all(socket_, data, bytes);
@@ -52,6 +66,7 @@ class Waiter {
   int socket_;
   Waiting waiting_;
   int epoll_ = -1;
+  std::optional<Uring> ring_;
 };
 
 // Round trips before the timed ones: TCP leaves slow start, pages and caches fill.
@@ -67,8 +82,9 @@ int echo(const Options& options, int socket, Waiting waiting, PeerReport& report
     burn_ns(options.slow_ns);
     if (options.corrupt && i == kWarmUpRounds + options.iterations / 2)
       flip_one_bit(payload, options.size);
-    write_all(socket, payload, options.size);
+    waiter.write(payload, options.size);
   }
+  waiter.flush();
   report.cpu_seconds = process_cpu_seconds() - cpu_before;
   // The report is read after this byte, which also says that the echo side is done.
   write_all(socket, "", 1);
@@ -88,7 +104,7 @@ int measure(const Options& options, int socket, Waiting waiting, const PeerRepor
     sent[0] = static_cast<unsigned char>(seed * 7 + 1);  // payloads shorter than a word vary too
     if (i == kWarmUpRounds) cpu_before = process_cpu_seconds();
     const uint64_t start = now_ns();
-    write_all(socket, sent, options.size);
+    waiter.write(sent, options.size);
     waiter.read(received, options.size);
     const uint64_t took = now_ns() - start;
     if (i < kWarmUpRounds) continue;

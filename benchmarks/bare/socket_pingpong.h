@@ -9,10 +9,12 @@ namespace bare {
 
 // How both sides wait for bytes.
 enum class Waiting {
-  kBlocking,  // asleep in recv
-  kSpinning,  // recv with MSG_DONTWAIT in a loop
-  kEpoll,     // asleep in epoll_wait, then recv
-  kPoll,      // asleep in poll, then recv
+  kBlocking,       // asleep in recv
+  kSpinning,       // recv with MSG_DONTWAIT in a loop
+  kEpoll,          // asleep in epoll_wait, then recv
+  kPoll,           // asleep in poll, then recv
+  kUring,          // asleep in io_uring_enter, which has sent what was written before
+  kUringSpinning,  // the same without sleeping
 };
 
 // Runs options.iterations round trips and prints the JSON line; returns the exit code.

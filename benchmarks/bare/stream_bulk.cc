@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "benchmarks/bare/pattern.h"
+#include "benchmarks/bare/uring.h"
 
 namespace bare {
 namespace {
@@ -30,9 +32,33 @@ uint32_t message_number(const Plan& plan, uint64_t window, uint64_t message) {
   return static_cast<uint32_t>(window * plan.messages_per_window + message);
 }
 
+// One end's way to move whole messages.
+class Mover {
+ public:
+  Mover(const Options& options, int socket)
+      : socket_(socket), per_call_(options.mode == "chunked" ? kChunkBytes : kWhole) {
+    if (options.mode == "uring") ring_.emplace();
+  }
+  void write(const void* data, size_t bytes) {
+    if (!ring_) return write_all(socket_, data, bytes, per_call_);
+    ring_->send(socket_, data, bytes);
+    ring_->wait(false);
+  }
+  void read(void* data, size_t bytes) {
+    if (!ring_) return read_all(socket_, data, bytes, per_call_);
+    ring_->receive(socket_, data, bytes);
+    ring_->wait(false);
+  }
+
+ private:
+  int socket_;
+  size_t per_call_;
+  std::optional<Uring> ring_;
+};
+
 int send_windows(const Options& options, const Plan& plan, int socket, PeerReport& report) {
   auto* payload = static_cast<unsigned char*>(map_private(options.size));
-  const size_t per_call = options.mode == "chunked" ? kChunkBytes : kWhole;
+  Mover mover(options, socket);
   const size_t stamp = std::min<size_t>(options.size, sizeof(uint32_t));
   const Pace pace(options.cpu_percent);
   for (uint64_t window = 0; window < plan.windows; ++window) {
@@ -46,7 +72,7 @@ int send_windows(const Options& options, const Plan& plan, int socket, PeerRepor
       pace.keep();
       const uint32_t number = message_number(plan, window, message);
       std::memcpy(payload, &number, stamp);
-      write_all(socket, payload, options.size, per_call);
+      mover.write(payload, options.size);
     }
     report.cpu_seconds += process_cpu_seconds() - cpu_before;
   }
@@ -64,7 +90,7 @@ uint64_t check_rest(unsigned char* payload, size_t size, uint64_t window) {
 
 int receive_windows(const Options& options, const Plan& plan, int socket, PeerReport& report) {
   auto* payload = static_cast<unsigned char*>(map_private(options.size));
-  const size_t per_call = options.mode == "chunked" ? kChunkBytes : kWhole;
+  Mover mover(options, socket);
   const size_t stamp = std::min<size_t>(options.size, sizeof(uint32_t));
   Samples seconds;
   uint64_t wrong = 0;
@@ -74,7 +100,7 @@ int receive_windows(const Options& options, const Plan& plan, int socket, PeerRe
     const uint64_t start = now_ns();
     write_all(socket, "", 1);
     for (uint64_t message = 0; message < plan.messages_per_window; ++message) {
-      read_all(socket, payload, options.size, per_call);
+      mover.read(payload, options.size);
       const uint32_t number = message_number(plan, window, message);
       wrong += std::memcmp(payload, &number, stamp) != 0 ? 1 : 0;
     }

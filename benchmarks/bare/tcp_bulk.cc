@@ -10,7 +10,7 @@ int main(int argc, char** argv) {
   options.iterations = 16;
   options.paces = true;
   options.over_tcp = true;
-  options.modes = {"whole", "chunked"};  // bytes per system call: see sockets.h
+  options.modes = {"whole", "chunked", "uring"};  // bytes per system call: see sockets.h, uring.h
   options.mode = "whole";
   bare::parse_or_exit(options, argc, argv);
   return bare::stream_bulk(options, bare::Family::kTcp);

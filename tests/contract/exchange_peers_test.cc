@@ -50,7 +50,8 @@ TEST_CASE("the place of a reader that dies before it released is free for anothe
   Star::Reader& second = star.join();
   auto publication = star.exchange->publish({"w", 1}, floats(*star.context, {100'000}, 1));
   // The only place is taken (over tcp: by a reader that has not read yet).
-  uint64_t asked = first.near.counters().messages_sent;
+  const uint64_t asked = first.near.counters().messages_sent;
+  const uint64_t heard = first.far.counters().messages_received;
   Fetch fetch = first.exchange->fetch({"w", 1}, soon());
   // A busy link may take the request later; nothing is answered meanwhile.
   while (first.near.counters().messages_sent == asked) first.context->progress();
@@ -59,7 +60,9 @@ TEST_CASE("the place of a reader that dies before it released is free for anothe
     held.emplace(star.take(fetch));
     REQUIRE((*held).ok());
   } else {
-    for (int i = 0; i < 200; ++i) star.context->progress();  // it is on its way
+    // Its request is here before the other one leaves.
+    for (Instant end = soon(); first.far.counters().messages_received == heard && now() < end;)
+      star.context->progress();
   }
   Fetch waiting = second.exchange->fetch({"w", 1}, soon());
   for (int i = 0; i < 200; ++i) {

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -87,6 +88,17 @@ struct Ends {
     }
     return numbers;
   }
+  // All that come, however many: until none has come for a while.
+  std::vector<uint32_t> come_until_quiet(const std::function<size_t(uint32_t)>& bytes_of) {
+    constexpr int kQuietMs = 10;
+    std::vector<uint32_t> numbers;
+    pollfd waiting{right.carrier->fd(), POLLIN, 0};
+    do {
+      std::vector<uint32_t> more = come(bytes_of);
+      numbers.insert(numbers.end(), more.begin(), more.end());
+    } while (::poll(&waiting, 1, kQuietMs) == 1);
+    return numbers;
+  }
   OpenedCarrier left, right;
   PeerAddress to;
   ReceiveRoom room;
@@ -120,11 +132,14 @@ TEST_CASE("a ring that was full loses what comes then, and nothing else", "[l2]"
   auto small = [](uint32_t) -> size_t { return 100; };
   for (uint32_t round = 0; round < 3; ++round) {
     for (uint32_t i = 0; i < 2000; ++i) ends.send(round * 10'000 + i, 100);
-    std::vector<uint32_t> numbers = ends.come(small);
+    std::vector<uint32_t> numbers = ends.come_until_quiet(small);
     INFO("round " << round << ", " << numbers.size());
-    CHECK(numbers.size() >= 300);
     CHECK(numbers.size() < 2000);
-    for (uint32_t i = 0; i < numbers.size(); ++i) REQUIRE(numbers[i] == round * 10'000 + i);
+    // What the kernel had put off may come behind those that were lost.
+    CHECK(std::is_sorted(numbers.begin(), numbers.end()));
+    uint32_t in_row = 0;
+    while (in_row < numbers.size() && numbers[in_row] == round * 10'000 + in_row) ++in_row;
+    CHECK(in_row >= 300);
   }
 }
 
@@ -159,7 +174,8 @@ TEST_CASE("frames that are not this port's, or of another version, wake nobody",
       ends.left.carrier->send({&frame, 1});
     }
     ends.send(3, 100);
-    CHECK(ends.come([](uint32_t) -> size_t { return 100; }) == std::vector<uint32_t>{3});
+    CHECK(ends.come_until_quiet([](uint32_t) -> size_t { return 100; }) ==
+          std::vector<uint32_t>{3});
   }
 }
 
@@ -186,7 +202,7 @@ TEST_CASE("a guarded port takes all frames of its connections, few of others, an
       for (size_t i = 0; i < count; ++i) {
         ends.send(connection, 100);
         if (i % 50 == 49 || i + 1 == count)
-          came += ends.come([](uint32_t) { return size_t{100}; }).size();
+          came += ends.come_until_quiet([](uint32_t) { return size_t{100}; }).size();
       }
       return came;
     };

@@ -25,7 +25,7 @@ class Probe(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.kernel = types.SimpleNamespace(image=self.folder / "vmlinux", label="test")
-        for target, name, value in ((initramfs, "minimal", lambda init: b""), (accelerator, "PROBE_SECONDS", 0.5),
+        for target, name, value in ((initramfs, "minimal", lambda init: b""), (accelerator, "PROBE_SECONDS", 3.0),
                                     (accelerator.os.path, "exists", lambda _: True), (accelerator.os, "access", lambda *_: True)):
             patch = mock.patch.object(target, name, value)
             patch.start()

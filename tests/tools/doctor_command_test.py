@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import command
 import wire
@@ -244,9 +245,11 @@ class Doctor(command.CommandTest):
                                   stderr=subprocess.DEVNULL, env=command.environment(**HEALTHY))
         self.addCleanup(server.wait)
         self.addCleanup(server.kill)
-        for _ in range(200):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
             with contextlib.suppress(OSError), socket.create_connection(("192.0.2.2", 18777), timeout=1):
                 break
+            time.sleep(0.02)
         findings = self.doctor("192.0.2.2:18777")
         self.assertEqual(findings["connection"]["severity"], "ok", findings)
         self.assertIn("by tcp", findings["connection"]["text"])

@@ -42,7 +42,8 @@ class Calls(command.CommandTest):
         result, = self.perf("rpc_lat", "--self", "--transport", "shm", "-s", "64", "-n", "20000")["results"]
         # The samples follow one another without a gap: together they are the time that all of it took.
         together = result["latency_ns"]["mean"] * result["iterations"] / 1e9
-        self.assertLessEqual(together, result["seconds"])
+        # The rate of the processor's counter, which the samples are taken by, is measured.
+        self.assertLessEqual(together, 1.01 * result["seconds"])
         self.assertGreater(together, 0.6 * result["seconds"])
 
     def test_calls_go_over_several_connections_in_lists_and_with_pauses(self):

@@ -198,7 +198,8 @@ def _end_children():
 
 
 def _parent(path):
-    return int(_text(path).rpartition(")")[2].split()[1]) if _text(path) else 0
+    text = _text(path)  # once: the process may end
+    return int(text.rpartition(")")[2].split()[1]) if text else 0
 
 
 def _open_log():

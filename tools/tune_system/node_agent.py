@@ -166,7 +166,7 @@ class Agent:
             sys.exit(0)
         if not parts:
             child.kill()
-            return {"failed": f"no result within {request['within']:.0f} s"}
+            return {"failed": f"no result within {request['limit']:.0f} s"}
         return child.result()
 
     def do_cancel(self, _):

@@ -52,15 +52,38 @@ uint64_t ticks() {
 #endif
 }
 
+#if defined(__x86_64__)
+namespace {
+
+struct Reading {
+  Instant time;
+  uint64_t ticks;
+};
+
+// Both at one moment: of some tries the one that took least, which nothing has interrupted.
+Reading read_both() {
+  Reading best{};
+  Duration least = Duration::max();
+  for (int i = 0; i < 20; ++i) {
+    const Instant before = now();
+    const uint64_t between = ticks();
+    const Duration took = now() - before;
+    if (took < least) best = {before + took / 2, between}, least = took;
+  }
+  return best;
+}
+
+}  // namespace
+#endif
+
 double nanoseconds_per_tick() {
 #if defined(__x86_64__)
   static const double value = [] {
-    Instant start = now();
-    uint64_t first = ticks();
-    while (now() - start < std::chrono::milliseconds(10)) {}
-    Instant end = now();
-    uint64_t last = ticks();
-    return static_cast<double>((end - start).count()) / static_cast<double>(last - first);
+    const Reading first = read_both();
+    while (now() - first.time < std::chrono::milliseconds(10)) {}
+    const Reading last = read_both();
+    return static_cast<double>((last.time - first.time).count()) /
+           static_cast<double>(last.ticks - first.ticks);
   }();
   return value;
 #else
