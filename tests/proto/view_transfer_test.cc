@@ -48,11 +48,12 @@ struct Revoker {
   Duration wait(Duration copying) {
     const Instant begin = parts.time;
     link.copies_until = begin + copying;
-    transfer.await_copies();
+    result = transfer.await_copies();
     return parts.time - begin;
   }
   bool ended() const { return parts.connection.link_dead; }
 
+  Status result;
   test::Parts parts{{}, {}, Arena::create({}).value()};
   CopyingLink link{parts};
   test::NoMessages messages;
@@ -69,6 +70,7 @@ TEST_CASE("revoke waits for a piece that is being copied, and the connection goe
   CHECK(revoker.wait(Duration(0)) == Duration(0));
   for (int i = 0; i < 10; ++i) CHECK(revoker.wait(microseconds(600)) < milliseconds(1));
   CHECK(revoker.wait(milliseconds(90)) < milliseconds(91));
+  CHECK(revoker.result.ok());
   CHECK(!revoker.ended());
 }
 
@@ -79,6 +81,9 @@ TEST_CASE("a peer whose copying does not end has a fifth of the thread", "[revok
   CHECK(first < milliseconds(101));
   CHECK(revoker.ended());
   CHECK(revoker.parts.failure.code() == Code::kTimedOut);
+  // Who revokes is told: what was promised does not hold.
+  CHECK(revoker.result == Code::kTimedOut);
+  CHECK(revoker.result.detail().find("the copy may still run") != std::string_view::npos);
   // What it does next, also on a connection that is new.
   CHECK(revoker.wait(std::chrono::hours(1)) < milliseconds(3));
   revoker.parts.time += milliseconds(450);

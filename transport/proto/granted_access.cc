@@ -70,8 +70,8 @@ Status GrantedAccess::revoke(uint64_t number) {
     control_.send_done(op.peer_id, Code::kAccessDenied, 0);
     if (!connection_.link_dead) operations_.release(&op);  // else all of them ended
   });
-  if (withdrawn != sends_.withdrawn() && !connection_.link_dead) transfer_.await_copies();
-  return Status();
+  if (withdrawn == sends_.withdrawn() || connection_.link_dead) return Status();
+  return transfer_.await_copies();
 }
 
 // A read of the peer whose grant is void. What the link has of its bytes it keeps as they

@@ -77,9 +77,9 @@ class Transfer : public OperationKeeper {
   virtual Status on_pull(const wire::Want& want) = 0;
   // An offer of ours is void, the peer was sent CANCEL; `total` of them so far.
   virtual void count_withdrawals(uint64_t /*total*/) {}
-  // Returns when the peer has ended the piece that it was copying, or the connection has.
-  // Blocks: for milliseconds.
-  virtual void await_copies() {}
+  // Returns when the peer has ended the piece that it was copying. Blocks: for milliseconds.
+  // Errors: kTimedOut: it has not. The connection has ended; the copy may go on.
+  virtual Status await_copies() { return Status(); }
   // On return what the link has of the operation's bytes is read from its memory no more.
   virtual void settle(const Operation& /*op*/) {}
 

@@ -90,8 +90,8 @@ Status ViewTransfer::on_pull(const wire::Want& want) {
   return Status();
 }
 
-void ViewTransfer::await_copies() {
-  if (!link_.peer_is_copying()) return;
+Status ViewTransfer::await_copies() {
+  if (!link_.peer_is_copying()) return Status();
   PeerAccount& account = *connection_.account;
   const Instant begin = connection_.exact_now();
   const Duration longest = account.overdrawn(begin) ? kUsualCopy : kLongestCopy;
@@ -101,11 +101,14 @@ void ViewTransfer::await_copies() {
     now = connection_.exact_now();
   }
   if (now - begin > kUsualCopy) account.note_idle_talk(now - begin, now);
-  if (!link_.peer_is_copying()) return;
+  if (!link_.peer_is_copying()) return Status();
   copies_overdue.add();
-  connection_.fail(Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                          "the peer did not stop copying memory whose grant was revoked; the "
-                          "connection was ended"));
+  const Status why(Code::kTimedOut, Scope::kEndpoint, kOrigin,
+                   "the peer did not stop copying memory whose grant was revoked; the connection "
+                   "was ended, but the copy may still run: put nothing there that the peer must "
+                   "not see");
+  connection_.fail(why);
+  return why;
 }
 
 // In.

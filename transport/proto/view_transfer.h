@@ -27,7 +27,7 @@ class ViewTransfer final : public Transfer, private ViewClient {
   }
   Status on_pull(const wire::Want& want) override;
   void count_withdrawals(uint64_t total) override { link_.count_withdrawals(total); }
-  void await_copies() override;
+  Status await_copies() override;
   Status check_offer(const wire::Offer& offer) const override {
     return check_offer_of_memory(offer);
   }

@@ -61,7 +61,9 @@ class EndpointCore {
   // Lets the peer access the memory of `buffer` (or read a tensor) until revoked.
   virtual Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options) = 0;
   virtual Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options) = 0;
-  // On return no access through the key is running or can start.
+  // After it no access through the key is running or can start. Errors: kInvalidArgument (no such
+  // grant), kTimedOut (over shared memory the peer did not stop copying: the connection has ended,
+  // and what it reads now may be what is written there from now on).
   virtual Status revoke(const RemoteKey& key) = 0;
 
   virtual void set_want_handler(WantHandler* handler) = 0;
