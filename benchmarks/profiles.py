@@ -11,7 +11,6 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -54,8 +53,8 @@ class Case:
             if done.returncode != 0:
                 raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}: {done.stderr.strip()[-400:]}")
             if os.path.exists(result):
-                steps = re.search(r'"step_seconds":\s*{[^}]*"p50":\s*([\d.e-]+)', pathlib.Path(result).read_text(encoding="utf-8"))
-                return float(steps[1])
+                document = json.loads(pathlib.Path(result).read_text(encoding="utf-8"))
+                return document["results"][0]["step_seconds"]["median"]
             line = [text for text in done.stdout.splitlines() if text.startswith("{")][-1]
             return json.loads(line)["seconds"]
 
