@@ -5,7 +5,7 @@
 // filtered, else kExitFailed with the system's message.
 #pragma once
 
-#include <linux/io_uring.h>
+#include <liburing.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -19,26 +19,22 @@ class Uring {
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
 
-  // Queued, in pieces of kChunkBytes (sockets.h). Each begins when the one before has ended; what
-  // has 4 KiB at most has been sent by then. More than eight pieces wait for those before, asleep.
+  // Queues pieces of kChunkBytes (sockets.h), each of which begins when the one before has ended. A
+  // block of 4 KiB or less is sent whole at once, so what follows it need not wait. The ninth piece
+  // blocks until the eight before it are done.
   void send(int socket, const void* data, size_t bytes);
   void receive(int socket, void* data, size_t bytes);
-  // Submits what is queued and returns when all of it is whole: asleep, or asking again and again.
+  // Submits what is queued and returns when all of it is done. `spinning`: without sleeping.
   void wait(bool spinning);
 
  private:
-  static constexpr uint32_t kEntries = 8;
-  void queue(uint8_t operation, int socket, uint64_t data, size_t bytes);
+  // prepare(request, offset, bytes) for each piece.
+  template <typename Prepare>
+  void queue(size_t bytes, Prepare prepare);
   void take_completions();
 
-  int ring_ = -1;
-  void* rings_ = nullptr;
-  size_t rings_bytes_ = 0;
-  io_uring_sqe* requests_ = nullptr;
-  io_uring_cqe* completions_ = nullptr;
-  uint32_t *request_tail_ = nullptr, *completion_head_ = nullptr, *completion_tail_ = nullptr;
-  uint32_t request_mask_ = 0, completion_mask_ = 0;
-  uint32_t queued_ = 0, under_way_ = 0;
+  io_uring ring_;
+  uint32_t under_way_ = 0;  // queued or submitted, and not completed
 };
 
 }  // namespace bare
