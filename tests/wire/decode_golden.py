@@ -97,6 +97,7 @@ def hello(data, flags, payload, ident):
     seen = False
     port = 0
     ethernet = None
+    streams = None
     for kind, value in tlvs(data, 96):
         if kind == 5:
             require(len(value) == 4 and not port, "rdma")
@@ -108,6 +109,10 @@ def hello(data, flags, payload, ident):
             ethernet = struct.unpack("<HH", value)
             require(any(ethernet), "ethernet ports")
             continue
+        if kind == 7:
+            require(len(value) == 16 and not streams, "streams")
+            streams = value
+            continue
         if kind != 4:
             skip(kind)
             continue
@@ -118,6 +123,8 @@ def hello(data, flags, payload, ident):
         lines.append("rdma_port %d" % port)
     if ethernet:
         lines += ["module_port %d" % ethernet[0], "packet_port %d" % ethernet[1]]
+    if streams:
+        lines.append("streams_token " + streams.hex())
     return lines
 
 
@@ -180,15 +187,27 @@ def skip_all(data, at):
         skip(kind)
 
 
+def data_message(data, payload, ident):
+    lines = ["DATA", "id %d" % ident, "payload_bytes %d" % payload, "offset %d" % struct.unpack_from("<Q", data, 16)]
+    after = None
+    for tlv, value in tlvs(data, FIXED[4]):
+        if tlv != 0x8008:
+            skip(tlv)
+            continue
+        require(len(value) == 8 and after is None, "after")
+        after, = struct.unpack("<Q", value)
+    return lines + ([] if after is None else ["after %d" % after])
+
+
 def small(data, flags, payload, ident):
     kind = data[0]
     if kind == 6:
         require(ident <= 32 and len(data) >= 16 + 8 * ident, "count")
         skip_all(data, 16 + 8 * ident)
         return ["RELEASE", "count %d" % ident] + ["released %d" % i for i in struct.unpack_from("<%dQ" % ident, data, 16)]
-    skip_all(data, FIXED[kind])
     if kind == 4:
-        return ["DATA", "id %d" % ident, "payload_bytes %d" % payload, "offset %d" % struct.unpack_from("<Q", data, 16)]
+        return data_message(data, payload, ident)
+    skip_all(data, FIXED[kind])
     if kind == 5:
         code, zero, count = struct.unpack_from("<IIQ", data, 16)
         require(code <= 12 and not zero, "code or reserved")

@@ -166,6 +166,7 @@ void add_small_messages(std::vector<NamedMessage>& out) {
   out.push_back({"data", "first", Data{5, 0, 1}});
   out.push_back({"data", "longest", Data{0x0000000100000002, uint64_t{1} << 33, kMaxDataBytes}});
   out.push_back({"data", "empty", Data{5, 7, 0}});
+  out.push_back({"data", "after", Data{5, 7, 1, true, uint64_t{1} << 40}});
   for (int code = 0; code < kCodeCount; ++code) {
     auto bytes = uint64_t{1} << (5 * code);
     out.push_back({"done", "code_" + std::to_string(code),

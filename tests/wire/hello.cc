@@ -57,6 +57,7 @@ std::string describe_hello(const Hello& m) {
   if (m.rdma_port != 0) text += line("rdma_port", m.rdma_port);
   if (m.module_port != 0 || m.packet_port != 0)
     text += line("module_port", m.module_port) + line("packet_port", m.packet_port);
+  if (m.has_streams) text += "streams_token " + to_hex(m.streams_token.bytes) + "\n";
   return text;
 }
 
@@ -65,6 +66,7 @@ const std::vector<uint16_t>& hello_tlvs() {
       0x0004,  // rendezvous
       0x0005,  // rdma
       0x0006,  // ethernet
+      0x0007,  // streams
   };
   return types;
 }
@@ -99,6 +101,8 @@ Hello random_hello(RandomMessages& random) {
   m.rdma_port = chance(50) ? static_cast<uint16_t>(word()) : 0;
   m.module_port = chance(50) ? static_cast<uint16_t>(word()) : 0;
   m.packet_port = chance(50) ? static_cast<uint16_t>(word()) : 0;
+  m.has_streams = chance(50);
+  if (m.has_streams) m.streams_token = uuid();
   return m;
 }
 
@@ -116,6 +120,11 @@ std::vector<NamedHello> hello_variants() {
   Hello features = server_hello();
   features.features = kFeatureLatest;
   out.push_back({"hello", "features", features});
+  Hello streams = server_hello();
+  streams.features = kFeatureLatest | kFeatureLayoutNumbers | kFeatureStreams;
+  streams.has_streams = true;
+  streams.streams_token = uuid_from(0x60);
+  out.push_back({"hello", "streams", streams});
   Hello zeros;
   zeros.pid = 0;
   out.push_back({"hello", "zeros", zeros});

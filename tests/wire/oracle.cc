@@ -60,7 +60,7 @@ struct Describe {
   }
   std::string operator()(const Data& m) const {
     return "DATA\n" + line("id", m.id) + line("payload_bytes", m.payload_bytes) +
-           line("offset", m.offset);
+           line("offset", m.offset) + (m.has_after ? line("after", m.after) : "");
   }
   std::string operator()(const Done& m) const {
     return "DONE\n" + line("id", m.id) + line("code", static_cast<uint64_t>(m.code)) +
@@ -218,6 +218,7 @@ Bytes canonical(std::span<const std::byte> header) {
     at += (4 + length + 7) / 8 * 8;
     if (type == 1) of_hello[tlv].assign(value.begin(), value.end());
     if (type == 2 && tlv == 0x8002) append_tlv(out, tlv, value);
+    if (type == 4 && tlv == 0x8008) append_tlv(out, tlv, value);
     if ((type == 2 || type == 3) && tlv == 0x8001) {
       layout = shortest_layout(value);
       has_layout = true;

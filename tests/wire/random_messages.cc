@@ -162,8 +162,12 @@ AnyMessage RandomMessages::next(MessageType type) {
     case MessageType::kHello: return random_hello(*this);
     case MessageType::kOffer: return offer();
     case MessageType::kWant: return want();
-    case MessageType::kData:
-      return Data{word(), word(), static_cast<uint32_t>(below(kMaxDataBytes + 1))};
+    case MessageType::kData: {
+      Data m{word(), word(), static_cast<uint32_t>(below(kMaxDataBytes + 1))};
+      m.has_after = chance(50);
+      if (m.has_after) m.after = word();
+      return m;
+    }
     case MessageType::kDone: return Done{word(), static_cast<Code>(below(kCodeCount)), word()};
     case MessageType::kRelease: {
       Release m{};

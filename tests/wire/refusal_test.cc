@@ -86,6 +86,10 @@ TEST_CASE("a HELLO that is not ours is refused", "[wire][refusal]") {
   refused(with_tlv(hello, 0x0006, 2), "HELLO: ethernet of 2 bytes, not 4");
   refused(with_tlv(hello, 0x0006, 4), "HELLO: both ports of ethernet are 0");
   refused(with_tlv(golden("hello", "ethernet"), 0x0006, 4), "HELLO: ethernet appears 2 times");
+  refused(with_tlv(hello, 0x0007, 8), "HELLO: streams of 8 bytes, not 16");
+  refused(with_tlv(golden("hello", "streams"), 0x0007, 16), "HELLO: streams appears 2 times");
+  refused(with_tlv(golden("data", "first"), 0x8008, 4), "DATA: after of 4 bytes, not 8");
+  refused(with_tlv(golden("data", "after"), 0x8008, 8), "DATA: after appears 2 times");
   refused(with_tlv(hello, 0x8004, 32), "HELLO: unknown critical TLV 0x8004");
 }
 

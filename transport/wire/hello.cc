@@ -12,6 +12,7 @@ namespace {
 constexpr TlvType kRendezvous{0x0004};  // a peer without shared memory skips it
 constexpr TlvType kRdma{0x0005};        // a peer without RDMA skips it
 constexpr TlvType kEthernet{0x0006};    // a peer that does not take Ethernet skips it
+constexpr TlvType kStreams{0x0007};     // a peer that has one stream skips it
 
 }  // namespace
 
@@ -47,6 +48,11 @@ size_t encode(const Hello& m, std::span<std::byte> out) {
     w.put(m.packet_port);
     w.pad();
   }
+  if (m.has_streams) {
+    w.begin_tlv(kStreams, 16);
+    w.put_bytes(m.streams_token.bytes.data(), 16);
+    w.pad();
+  }
   return w.finish(MessageType::kHello, 0, m.incarnation, 0);
 }
 
@@ -75,7 +81,7 @@ Status decode(std::span<const std::byte> header, Hello& out) {
   out.credit_bytes = r.get<uint64_t>();
   // Any bits: HELLO comes before the version is agreed, and a later one may have more.
   out.features = r.get<uint64_t>();
-  out.has_rendezvous = false;
+  out.has_rendezvous = out.has_streams = false;
   out.rdma_port = out.module_port = out.packet_port = 0;
   return for_each_tlv("HELLO", r, [&](uint16_t type, Reader value) {
     if (type == static_cast<uint16_t>(kRdma)) {
@@ -95,6 +101,15 @@ Status decode(std::span<const std::byte> header, Hello& out) {
       out.packet_port = value.get<uint16_t>();
       if (out.module_port == 0 && out.packet_port == 0)
         return corrupt("HELLO", "both ports of ethernet are 0");
+      return Status();
+    }
+    if (type == static_cast<uint16_t>(kStreams)) {
+      if (out.has_streams) return corrupt("HELLO", "streams appears 2 times");
+      auto token = value.take_rest();
+      if (token.size() != 16)
+        return corrupt("HELLO", "streams of " + std::to_string(token.size()) + " bytes, not 16");
+      std::memcpy(out.streams_token.bytes.data(), token.data(), 16);
+      out.has_streams = true;
       return Status();
     }
     if (type != static_cast<uint16_t>(kRendezvous)) return unknown_tlv("HELLO", type);

@@ -32,6 +32,8 @@ constexpr std::array<uint8_t, kMessageTypeCount> kKnownFlags = {
 constexpr std::array<uint16_t, kMessageTypeCount> kFixedBytes = {0,  96, 48, 48, 24, 32,
                                                                  16, 24, 32, 16, 24};
 
+constexpr TlvType kAfter{0x8008};  // of DATA: bytes that came too early must not be placed
+
 constexpr std::array<const char*, kMessageTypeCount> kNames = {
     "message", "HELLO",  "OFFER",  "WANT", "DATA", "DONE",
     "RELEASE", "CANCEL", "CREDIT", "PING", "BYE"};
@@ -230,6 +232,11 @@ Status decode(std::span<const std::byte> header, Want& out) {
 size_t encode(const Data& m, std::span<std::byte> out) {
   Writer w(out);
   w.put(m.offset);
+  if (m.has_after) {
+    w.begin_tlv(kAfter, 8);
+    w.put(m.after);
+    w.pad();
+  }
   return w.finish(MessageType::kData, 0, m.id, m.payload_bytes);
 }
 
@@ -240,7 +247,17 @@ Status decode(std::span<const std::byte> header, Data& out) {
   out.id = c.id;
   out.payload_bytes = c.payload_bytes;
   out.offset = r.get<uint64_t>();
-  return skip_tlvs("DATA", r);
+  out.has_after = false;
+  out.after = 0;
+  return for_each_tlv("DATA", r, [&](uint16_t type, Reader value) {
+    if (type != static_cast<uint16_t>(kAfter)) return unknown_tlv("DATA", type);
+    if (out.has_after) return corrupt("DATA", "after appears 2 times");
+    if (value.left() != 8)
+      return corrupt("DATA", "after of " + std::to_string(value.left()) + " bytes, not 8");
+    out.has_after = true;
+    out.after = value.get<uint64_t>();
+    return Status();
+  });
 }
 
 size_t encode(const Done& m, std::span<std::byte> out) {

@@ -87,6 +87,7 @@ struct Uuid {
 // here is kept and means nothing.
 inline constexpr uint64_t kFeatureLatest = 1;         // answers WANTs for kNewestStep and kNextStep
 inline constexpr uint64_t kFeatureLayoutNumbers = 4;  // reads Offer::layout_number
+inline constexpr uint64_t kFeatureStreams = 8;        // spreads DATA over further streams
 
 // Steps that are none: a WANT of kind kKey for one of them asks which step there is. The answer is
 // a supply of one uint64. docs/wire.md, "Which step".
@@ -115,6 +116,10 @@ struct Hello {
   // there.
   uint16_t module_port = 0;  // of the kernel module
   uint16_t packet_port = 0;  // of raw frames
+  // From the side that listens: what a further stream of this connection is to say in its own
+  // HELLO, which has the token, too.
+  bool has_streams = false;
+  Uuid streams_token;
 };
 
 // What an offer is about: one struct for each kind.
@@ -257,6 +262,10 @@ struct Data {
   uint64_t id = 0;
   uint64_t offset = 0;
   uint32_t payload_bytes = 0;
+  // On a further stream alone, and always there: how many messages the first one had carried before
+  // it. They are handled before these bytes are.
+  bool has_after = false;
+  uint64_t after = 0;
 };
 
 // Operation `id` of the receiver of this message has ended: with `code`.
