@@ -44,6 +44,10 @@ class ControlQueue final : public ViewOwner {
   // Room. The link said no: nothing leaves until its writable().
   bool blocked() const { return blocked_; }
   void set_blocked() { blocked_ = true; }
+  // The same of DATA alone, for which the link may have room where it has none for messages, and
+  // the other way about.
+  bool takes_bulk() const { return !blocked_ && !bulk_blocked_; }
+  void set_bulk_blocked() { bulk_blocked_ = true; }
   // The path can name no more memory to the peer: nothing is offered, but all else goes on, since
   // the peer's answers make room.
   bool offers_held() const { return offers_held_; }
@@ -51,7 +55,7 @@ class ControlQueue final : public ViewOwner {
   void release_offers() {
     if (std::exchange(offers_held_, false)) connection_.activate();
   }
-  void writable() { blocked_ = offers_held_ = false; }
+  void writable() { blocked_ = bulk_blocked_ = offers_held_ = false; }
 
   // What the link took goes out with the flush() that ends this round.
   void flush_later() { needs_flush_ = true; }
@@ -83,6 +87,7 @@ class ControlQueue final : public ViewOwner {
   uint64_t charged_ = 0;  // bytes of it, to the peer's account
   wire::Release releases_;
   bool blocked_ = false;
+  bool bulk_blocked_ = false;
   bool offers_held_ = false;
   bool needs_flush_ = false;
 };

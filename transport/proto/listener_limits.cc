@@ -27,6 +27,12 @@ ListenerLimits::ListenerLimits(ContextCore& context, const ListenOptions& option
 
 Result<ConnectionTicket> ListenerLimits::admit(const PeerIdentity& identity,
                                                const PeerIntroduction& who) {
+  SLUICE_TRY(ConnectionTicket ticket, admit_further(identity));
+  SLUICE_RETURN_IF_ERROR(ask(who));
+  return ticket;
+}
+
+Result<ConnectionTicket> ListenerLimits::admit_further(const PeerIdentity& identity) {
   if (open_->all >= most_) {
     return refuse(Code::kTryAgain,
                   "peer " + identity.to_string() + ": all " + std::to_string(most_) +
@@ -44,7 +50,6 @@ Result<ConnectionTicket> ListenerLimits::admit(const PeerIdentity& identity,
   // Counts and logs its refusal itself.
   SLUICE_RETURN_IF_ERROR(account->charge(PeerResource::kConnections));
   PeerCharge charge(std::move(account), PeerResource::kConnections);
-  SLUICE_RETURN_IF_ERROR(ask(who));
   return ConnectionTicket(open_, identity, std::move(charge));
 }
 

@@ -27,6 +27,9 @@ class ListenerLimits {
   // Before the peer is answered. Errors: kTryAgain (a limit: the text names it), kAccessDenied
   // (ListenOptions::accept said no).
   Result<ConnectionTicket> admit(const PeerIdentity& identity, const PeerIntroduction& who);
+  // A further connection of a peer that was admitted: as one more of it, but the program is not
+  // asked. Errors: kTryAgain.
+  Result<ConnectionTicket> admit_further(const PeerIdentity& identity);
   // The hook alone, about a path of a connection that has its ticket. Errors: kAccessDenied.
   Status ask(const PeerIntroduction& who);
   // Where the handshake is over before we are asked: admits the peer whose account a new session

@@ -72,10 +72,10 @@ Status StreamTransfer::on_pull(const wire::Want& want) {
 // DATA of the operations that push, chunk by chunk, until the link is full.
 size_t StreamTransfer::progress() {
   size_t pushed = 0;
-  while (!pushing_.empty() && !control_.blocked()) {
+  while (has_work()) {
     Operation* op = next_to_push(pushing_, chunks_);
     if (!push_chunk(op)) {
-      control_.set_blocked();
+      control_.set_bulk_blocked();
       break;
     }
     ++pushed;
@@ -134,6 +134,11 @@ void StreamTransfer::on_want_given_up(uint64_t token) {
   if (supply != nullptr) operations_.complete(supply, from_peer(Code::kCancelled));
 }
 
+void StreamTransfer::forget(Operation* op) {
+  arrivals_.of(*op).clear();
+  Transfer::forget(op);
+}
+
 // In.
 
 Status StreamTransfer::check_offer(const wire::Offer& offer) const {
@@ -169,6 +174,10 @@ Placement StreamTransfer::place(uint64_t id, uint64_t offset, uint64_t length) {
   if (op == nullptr || op->state != OperationState::kPlacing ||
       !range_fits(offset, length, op->total))
     return placement;
+  if (op->engaged && !arrivals_.of(*op).has_room_at(offset)) {
+    placement.wait = true;
+    return placement;
+  }
   if (op->room) return incoming_.find_place(op, offset, length);
   take_pieces(op->completion.buffers, offset, length, placement.runs, placement.count);
   return placement;
@@ -180,8 +189,15 @@ Status StreamTransfer::placed(uint64_t id, uint64_t offset, uint64_t length, Ins
   Operation* op = operations_.find(id);
   if (op == nullptr || op->state != OperationState::kPlacing)
     return Status();  // it ended; the bytes were dropped
-  if (offset != op->moved || !range_fits(offset, length, op->total))
+  const bool in_order = offset == op->moved && !op->engaged;
+  if (!range_fits(offset, length, op->total) || !(in_order || link_.may_reorder()))
     return corrupt("DATA out of order or beyond its transfer");
+  if (!in_order && length > 0) {
+    Arrivals& arrivals = arrivals_.of(*op);
+    if (!op->engaged) arrivals.reset(op->moved);
+    op->engaged = true;
+    if (!arrivals.add(offset, offset + length)) return corrupt("DATA of bytes that had come");
+  }
   op->moved += length;
   count_copies(op, counters_, length, traits_.bulk_in);
   counters_.bytes_received += length;

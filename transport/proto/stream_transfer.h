@@ -2,6 +2,7 @@
 #ifndef SLUICE_PROTO_STREAM_TRANSFER_H_
 #define SLUICE_PROTO_STREAM_TRANSFER_H_
 
+#include <sluice/proto/arrivals.h>
 #include <sluice/proto/transfer.h>
 
 namespace sluice::proto {
@@ -14,7 +15,7 @@ class StreamTransfer final : public Transfer, private StreamClient {
     link.set_client(&session, this);
   }
 
-  bool has_work() const override { return !pushing_.empty() && !control_.blocked(); }
+  bool has_work() const override { return !pushing_.empty() && control_.takes_bulk(); }
   size_t progress() override;
   Started describe(Operation*, wire::Offer&) override { return Started::kSent; }
   void offered(Operation* op, const wire::Offer& offer) override;
@@ -25,6 +26,7 @@ class StreamTransfer final : public Transfer, private StreamClient {
   Status fetch(Operation* op, std::span<const wire::Segment> segments) override;
   Status expect(Operation* op) override;
   void on_want_given_up(uint64_t token) override;
+  void forget(Operation* op) override;
 
  private:
   Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
@@ -35,6 +37,7 @@ class StreamTransfer final : public Transfer, private StreamClient {
 
   StreamLink& link_;
   Incoming& incoming_;
+  OperationStates<Arrivals> arrivals_;  // of operations whose bytes came out of order
   uint64_t chunks_ = 0;  // that were pushed
 };
 

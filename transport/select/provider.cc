@@ -203,7 +203,7 @@ Task<Result<std::shared_ptr<EndpointCore>>> SelectProvider::start_connect(
   const proto::SessionOptions session = proto::session_options(options);
   SLUICE_CO_TRY(tcp::Greeting greeting,
                 co_await tcp::start_greet(context_.awaits(), address,
-                                          proto::hello_for(context_, session), deadline));
+                                          tcp_.hello(session), deadline));
   fault_point("select.greeted");
   const std::string host = tcp::peer_address(greeting.fd()).host();
   Attempt attempt{.address = address,
@@ -298,6 +298,7 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
   greeting.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) {
     return limits->admit(identity, who);
   };
+  tcp_.serve_streams(greeting, limits);
   SLUICE_TRY(auto greetings,
              tcp::GreetingListener::open(context_, address, proto::hello_for(context_, session),
                                          greeting, prepare));

@@ -23,6 +23,7 @@ class ForwardingBase : public Kind {
   }
   void flush() override { inner_->flush(); }
   bool prefer_eager() const override { return inner_->prefer_eager(); }
+  uint32_t streams() const override { return inner_->streams(); }
   bool has_unsent() const override { return inner_->has_unsent(); }
   void quarantine(StorageRef loan) override { inner_->quarantine(std::move(loan)); }
   void close() override { inner_->close(); }
@@ -62,6 +63,7 @@ class Forwarding<StreamLink> : public ForwardingBase<StreamLink> {
     return inner_->push(header, payload, cookie);
   }
   void settle(uint64_t cookie) override { inner_->settle(cookie); }
+  bool may_reorder() const override { return inner_->may_reorder(); }
 };
 
 template <>

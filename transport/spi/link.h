@@ -210,6 +210,9 @@ class Link {
   // right, one may take longer.
   virtual bool prefer_eager() const { return false; }
 
+  // How many connections of the path carry its bulk.
+  virtual uint32_t streams() const { return 1; }
+
   // Something that the link took waits here for room on the path.
   virtual bool has_unsent() const { return false; }
 
@@ -265,6 +268,9 @@ class StreamLink : public Link {
   // more: what has not left is copied into memory of the link, which is bounded by what it takes at
   // once. pushed() follows for those bytes as before.
   virtual void settle(uint64_t cookie) = 0;
+  // DATA of one id may come in another order than it was pushed in: by several streams. Never false
+  // again once it was true.
+  virtual bool may_reorder() const { return false; }
 };
 
 // The devices of the two ends move bytes between registered memory by themselves: offers and

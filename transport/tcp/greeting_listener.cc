@@ -307,20 +307,14 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
   wire::Hello ours = hello_towards(peer.fd.value(), ours_);
   auto version = wire::negotiate(ours, theirs);
   if (!version.ok()) return fail(version.status());
-  proto::ConnectionTicket ticket;
-  if (options_.admit) {
-    const std::string name = "tcp://" + peer_address(peer.fd.value()).to_string();
-    auto admitted = options_.admit(peer.identity,
-                                   {.path = options_.introduced_as,
-                                    .address = name,
-                                    .user_id = {},
-                                    .process_id = {},
-                                    .incarnation = theirs.incarnation,
-                                    .said_process_id = same_host(ours, theirs) ? theirs.pid : 0});
-    if (!admitted.ok()) return fail(admitted.status());
-    ticket = std::move(admitted).value();
+  Result<proto::ConnectionTicket> ticket = admit(peer, ours, theirs);
+  if (!ticket.ok()) return fail(ticket.status());
+  if (options_.streams != nullptr && (theirs.features & wire::kFeatureStreams) != 0) {
+    ours.features |= wire::kFeatureStreams;
+    ours.has_streams = !theirs.has_streams;
+    if (ours.has_streams) fill_random(ours.streams_token.bytes);
   }
-  if (prepare_) prepare_(ours, peer.fd.value());
+  if (prepare_ && !theirs.has_streams) prepare_(ours, peer.fd.value());
   fault_point("tcp.hello_received");
   std::array<std::byte, wire::kMaxHeaderBytes> out;
   size_t length = wire::encode(ours, out);
@@ -331,11 +325,32 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
   fault_point("tcp.hello_answered");
   peer.greeted = true;
   peer.greeting = Greeting(Descriptor(), ours, theirs, *version);
-  peer.greeting.ticket = std::move(ticket);
+  peer.greeting.ticket = std::move(ticket).value();
   // Its time starts anew, so it is now the youngest.
   peer.expires = after(context_.now(), options_.patience);
   half_open_.splice(half_open_.end(), half_open_, peer.self);
   return true;
+}
+
+Result<proto::ConnectionTicket> GreetingListener::admit(HalfOpen& peer, const wire::Hello& ours,
+                                                        const wire::Hello& theirs) {
+  if (theirs.has_streams) {
+    if (options_.streams == nullptr || !options_.streams->expects(theirs.streams_token)) {
+      return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                    "it is a further stream of a connection that is not there");
+    }
+    if (options_.admit_stream) return options_.admit_stream(peer.identity);
+    return proto::ConnectionTicket();
+  }
+  if (!options_.admit) return proto::ConnectionTicket();
+  const std::string name = "tcp://" + peer_address(peer.fd.value()).to_string();
+  return options_.admit(peer.identity,
+                        {.path = options_.introduced_as,
+                         .address = name,
+                         .user_id = {},
+                         .process_id = {},
+                         .incarnation = theirs.incarnation,
+                         .said_process_id = same_host(ours, theirs) ? theirs.pid : 0});
 }
 
 void GreetingListener::take_choice(HalfOpen& peer, const Glimpse& glimpse) {
@@ -360,6 +375,7 @@ void GreetingListener::take_choice(HalfOpen& peer, const Glimpse& glimpse) {
   Greeting greeting(detach(peer), half.ours, half.peer, half.version);
   greeting.ticket = std::move(half.ticket);
   greeting.chosen = *served;
+  if (greeting.peer.has_streams) return options_.streams->take_stream(std::move(greeting));
   ready_.push_back(std::move(greeting));
   fault_point("tcp.choice_received");
 }

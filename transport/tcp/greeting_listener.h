@@ -19,6 +19,18 @@
 
 namespace sluice::tcp {
 
+// Who takes the further streams of connections.
+class StreamTaker {
+ public:
+  // Whether one may join the connection of that token.
+  virtual bool expects(const wire::Uuid& token) const = 0;
+  // It has greeted. The connection may be gone meanwhile.
+  virtual void take_stream(Greeting&& greeting) = 0;
+
+ protected:
+  ~StreamTaker() = default;
+};
+
 struct GreetingOptions {
   // Connections the kernel may hold before we accept them, and greeted ones that wait
   // for take().
@@ -36,6 +48,10 @@ struct GreetingOptions {
   // Asked when HELLO has come; a refusal goes to the peer. Null: everybody.
   std::function<Result<proto::ConnectionTicket>(const PeerIdentity&, const PeerIntroduction&)>
       admit = {};
+  // Further streams of connections: who takes them, and who is asked for a ticket. Null: nobody
+  // does, and peers are not told of them. Both outlive the listener.
+  StreamTaker* streams = nullptr;
+  std::function<Result<proto::ConnectionTicket>(const PeerIdentity&)> admit_stream = {};
 };
 
 // Fills in what belongs to one connection (rendezvous, token) before HELLO is sent. `fd`: its
@@ -96,6 +112,8 @@ class GreetingListener final : public EventHandler {
   void turn_away_with_reserve();
   void look(HalfOpen& peer, uint32_t epoll_events);
   bool answer_hello(HalfOpen& peer, const Glimpse& glimpse);
+  Result<proto::ConnectionTicket> admit(HalfOpen& peer, const wire::Hello& ours,
+                                        const wire::Hello& theirs);
   void take_choice(HalfOpen& peer, const Glimpse& glimpse);
   void drop(HalfOpen& peer, Code code, const Status& why);
   Descriptor detach(HalfOpen& peer);

@@ -22,6 +22,9 @@ constexpr size_t kPiecesPerWrite = 64;
 // Up to here a message is gathered by copying.
 constexpr size_t kSmallMessage = 512;
 
+// How long a peer that has ended the connection may take to end its further streams.
+constexpr Duration kPatience = std::chrono::seconds(5);
+
 // What the kernel tells us once each time it changes. One registration for life: no call
 // to epoll_ctl() between connect and close.
 constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
@@ -108,21 +111,23 @@ const LinkTraits& link_traits() {
   return traits;
 }
 
-TcpLink::~TcpLink() { close(); }
-
 Status TcpLink::watch() { return group_->context().watch(fd_.value(), kEvents, this); }
 
 bool TcpLink::send(ConstBytes header, std::span<const ConstBytes> payload) {
   // What is sent on a broken connection is lost like what was sent just before.
   if (!usable() || broken_ != 0) return true;
+  if (further_ != nullptr && header[0] == static_cast<std::byte>(wire::MessageType::kBye))
+    end_further();
   if (queue_ != nullptr && !queue_->empty()) {
     if (queue_->append(header, payload)) {
+      ++sent_;
       group_->add_todo(this);
       return true;
     }
     want_room_ = true;
     return false;
   }
+  ++sent_;
   size_t total = header.size();
   for (const ConstBytes& part : payload) total += part.size();
   ssize_t sent = total <= kSmallMessage ? write_small(fd_.value(), header, payload, total)
@@ -155,6 +160,12 @@ void TcpLink::queue_rest(ConstBytes header, std::span<const ConstBytes> payload,
 bool TcpLink::push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
   // As with send(): link_down() follows and gives the payload back.
   if (!usable() || broken_ != 0) return true;
+  if (further_ != nullptr && !ending_) return push_further(header, payload, cookie);
+  for (const ConstBytes& part : payload) count_bulk(part.size());
+  return enqueue(header, payload, cookie);
+}
+
+bool TcpLink::enqueue(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
   if (queue_ == nullptr) queue_ = group_->take_queue();
   if (!queue_->push(header, payload, cookie)) {
     want_room_ = true;
@@ -166,9 +177,21 @@ bool TcpLink::push(ConstBytes header, std::span<const ConstBytes> payload, uint6
 
 void TcpLink::settle(uint64_t cookie) {
   if (queue_ != nullptr) settled_bytes.add(queue_->settle(cookie));
+  for_each_further([cookie](TcpLink& stream) { stream.settle(cookie); });
+}
+
+bool TcpLink::has_unsent() const {
+  bool any = queue_ != nullptr && !queue_->empty();
+  for_each_further([&any](const TcpLink& stream) { any = any || stream.has_unsent(); });
+  return any;
 }
 
 void TcpLink::flush() {
+  for_each_further([](TcpLink& stream) { stream.flush_own(); });
+  flush_own();
+}
+
+void TcpLink::flush_own() {
   if (queue_ == nullptr || blocked_ || !usable()) return;
   write_out(group_->bytes_per_write(this));
   if (want_room_ || (queue_ != nullptr && queue_->has_pushed())) group_->add_todo(this);
@@ -198,14 +221,12 @@ void TcpLink::write_out(size_t most) {
 void TcpLink::return_queue_if_empty() {
   if (queue_ != nullptr && queue_->empty() && !queue_->has_pushed())
     group_->return_queue(std::move(queue_));
+  if (ending_) end_writing_if_empty();
 }
 
 // Upcalls about what has left. The client may send, push or close from within.
 void TcpLink::report(Instant now) {
-  Pushed pushed;
-  while (usable() && queue_ != nullptr && queue_->take_pushed(pushed)) {
-    transfer_->pushed(pushed.cookie, pushed.length, now);
-  }
+  report_pushed(now);
   if (!usable()) return;
   return_queue_if_empty();
   if (want_room_ && (queue_ == nullptr || queue_->half_empty())) {
@@ -244,6 +265,10 @@ void TcpLink::on_event(uint32_t epoll_events) noexcept {
 
 bool TcpLink::check_answered(Instant now) {
   if (!usable()) return false;
+  if (held_) {
+    if (now - held_since_ >= kPatience) let_go();
+    return held_;
+  }
   switch (answered(fd_.value())) {
     case Answered::kAll: return false;
     case Answered::kWaiting: return true;
@@ -255,6 +280,12 @@ bool TcpLink::check_answered(Instant now) {
 }
 
 void TcpLink::note_broken(int os_error) {
+  if (first_ != nullptr) {
+    broken_ = os_error;
+    // What has arrived there, BYE perhaps, is read before it ends.
+    if (first_->usable() && first_->broken_ == 0) first_->note_broken(os_error);
+    return;
+  }
   broken_ = os_error;
   readable_ = true;
   peer_ended_ = true;
@@ -263,6 +294,8 @@ void TcpLink::note_broken(int os_error) {
 
 void TcpLink::end_of_stream(int os_error, Instant now) {
   if (os_error != 0) return fail(broken_status(os_error, peer_name_), now);
+  if (first_ != nullptr && data_left_ == 0 && block_ == nullptr) return read_out();
+  if (!further_read_out()) return hold(now);
   bool cut = data_left_ > 0 || block_ != nullptr;
   fail(
       Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
@@ -273,6 +306,7 @@ void TcpLink::end_of_stream(int os_error, Instant now) {
 }
 
 void TcpLink::corrupt(const Status& why, Instant now) {
+  if (first_ != nullptr) return first_->corrupt(why, now);
   frames_corrupt.add();
   // Told to the peer where that does not cut into a frame.
   if (queue_ == nullptr) {
@@ -285,21 +319,34 @@ void TcpLink::corrupt(const Status& why, Instant now) {
 
 void TcpLink::fail(const Status& why, Instant now) {
   if (!usable()) return;
+  if (first_ != nullptr) return first_->fail(why, now);
   // Payload that left before the end is reported; the rest is no longer read.
+  report_pushed(now);
+  for_each_further([now](TcpLink& stream) { stream.report_pushed(now); });
+  if (!usable()) return;
+  take_down();
+  for_each_further([](TcpLink& stream) { stream.take_down(); });
+  client_->link_down(why, now);
+}
+
+void TcpLink::report_pushed(Instant now) {
   Pushed pushed;
-  while (queue_ != nullptr && queue_->take_pushed(pushed)) {
+  while (usable() && queue_ != nullptr && queue_->take_pushed(pushed))
     transfer_->pushed(pushed.cookie, pushed.length, now);
-    if (!usable()) return;
-  }
+}
+
+// No event comes, nothing is written, and no payload is read any more.
+void TcpLink::take_down() {
+  if (!usable()) return;
   down_ = true;
   if (queue_ != nullptr) group_->return_queue(std::move(queue_));
   group_->context().unwatch(fd_.value(), this);
   group_->forget(this);
-  client_->link_down(why, now);
 }
 
 void TcpLink::close() {
   if (closed_) return;
+  for_each_further([](TcpLink& stream) { stream.close(); });
   if (!down_) {
     if (!blocked_) write_out(std::numeric_limits<size_t>::max());
     group_->context().unwatch(fd_.value(), this);

@@ -1,15 +1,24 @@
 // One TCP connection as a path for a session: frames over a byte stream, payload from
 // tensor memory and into it without a stop in between. Knows nothing of sessions but
-// the LinkClient; nothing of other links but the group's buffers.
+// the LinkClient; nothing of other links but the group's buffers and its own further streams.
 //
 // A frame is a message of wire/messages.h as it stands: its header says how long it is.
+//
+// A link may have further streams: TCP connections between the same two ends, each a TcpLink that
+// carries DATA alone. The first stream then carries everything else, and no more DATA. Two orders
+// hold across them. DATA is not placed before what was sent on the first stream before it: it says
+// how many messages those were. And BYE, or the end of the first stream, counts when the further
+// ones are read out: whoever sends BYE ends them for writing.
 #ifndef SLUICE_TCP_LINK_H_
 #define SLUICE_TCP_LINK_H_
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
+#include <sluice/proto/connection_ticket.h>
 #include <sluice/proto/idle_talk.h>
 #include <sluice/proto/turn_budget.h>
 #include <sluice/runtime/context_core.h>
@@ -39,11 +48,20 @@ class TcpLink final : public StreamLink, public EventHandler {
   }
 
   const LinkTraits& traits() const override { return *traits_; }
+  // Takes bulk over another connection to the same peer, from now on. Requires: as the constructor;
+  // this link is no further stream itself. Errors: kNoMemory (epoll).
+  Status add_stream(Descriptor fd, proto::ConnectionTicket ticket);
+  // The group is asked for further streams once so many bytes of DATA have passed.
+  void ask_for_streams_after(uint64_t bytes) { bulk_until_asked_ = bytes; }
+  int fd() const { return fd_.value(); }
+
   bool send(ConstBytes header, std::span<const ConstBytes> payload) override;
   bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override;
   void settle(uint64_t cookie) override;
   void flush() override;
-  bool has_unsent() const override { return queue_ != nullptr && !queue_->empty(); }
+  bool may_reorder() const override { return further_ != nullptr; }
+  uint32_t streams() const override;
+  bool has_unsent() const override;
   // No peer can reach our memory: there is nothing to wait for.
   void quarantine(StorageRef) override {}
   void close() override;
@@ -66,6 +84,10 @@ class TcpLink final : public StreamLink, public EventHandler {
 
   // link.cc: out, and the end.
   bool usable() const { return !closed_ && !down_; }
+  bool enqueue(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
+  void flush_own();
+  void report_pushed(Instant now);
+  void take_down();
   // Writes what is queued, at most so much: the rest leaves in the next turn.
   void write_out(size_t most);
   void queue_rest(ConstBytes header, std::span<const ConstBytes> payload, size_t taken);
@@ -90,6 +112,40 @@ class TcpLink final : public StreamLink, public EventHandler {
   bool data_arrived(uint64_t length, Instant now);
   void return_block();
 
+  // link_streams.cc: the further streams.
+  struct Stream {
+    std::unique_ptr<TcpLink> link;
+    proto::ConnectionTicket ticket;
+  };
+  struct Further {
+    std::vector<Stream> streams;
+    size_t next = 0;       // the one that is asked first
+    bool overdue = false;  // the end is not waited for any more
+  };
+  // Of the first stream.
+  bool push_further(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
+  void end_further();
+  bool further_read_out() const;
+  void wake_further();
+  void hold(Instant now);
+  void let_go();
+  void count_bulk(uint64_t length) {
+    if (bulk_until_asked_ > 0) [[unlikely]]
+      ask_for_streams(length);
+  }
+  void ask_for_streams(uint64_t length);
+  template <typename Visit>
+  void for_each_further(Visit&& visit) const {
+    if (further_ == nullptr) [[likely]]
+      return;
+    for (const Stream& stream : further_->streams) visit(*stream.link);
+  }
+  // Of a further one.
+  bool early() const { return first_ != nullptr && data_after_ > first_->handled_; }
+  Status check_order(const wire::Data& data) const;
+  void read_out();
+  void end_writing_if_empty();
+
   LinkGroup* group_;
   const LinkTraits* traits_;
   LinkClient* client_ = nullptr;
@@ -102,6 +158,8 @@ class TcpLink final : public StreamLink, public EventHandler {
   int broken_ = 0;          // errno of a write: told after what has arrived was read
   bool blocked_ = false;    // the socket took less than it was given; EPOLLOUT follows
   bool want_room_ = false;  // send() or push() said no
+  bool ending_ = false;     // nothing is written behind what is queued
+  uint64_t sent_ = 0;       // messages that are not DATA
 
   // In. No block while nothing is half read.
   std::unique_ptr<StagingBlock> block_;
@@ -110,6 +168,8 @@ class TcpLink final : public StreamLink, public EventHandler {
   uint64_t data_id_ = 0;  // the DATA message whose payload is arriving
   uint64_t data_offset_ = 0;
   uint64_t data_left_ = 0;
+  uint64_t data_after_ = 0;  // of a further stream: messages of the first one that come before it
+  uint64_t handled_ = 0;     // messages that are not DATA
   uint64_t staged_copied_ = 0;
   bool readable_ = false;              // the socket may hold more
   bool peer_ended_ = false;            // read until the end of the stream, whatever comes
@@ -119,6 +179,15 @@ class TcpLink final : public StreamLink, public EventHandler {
   bool receiving_ = false;
   proto::IdleTalk idle_talk_;
   bool held_back_ = false;  // what comes next is left in the socket for now
+
+  // Further streams. Null: there are none, or this is one.
+  std::unique_ptr<Further> further_;
+  TcpLink* first_ = nullptr;           // this is a further stream of that link
+  bool waits_for_first_ = false;       // its DATA came early
+  bool read_out_ = false;              // the peer has ended it, and all of it was read
+  bool held_ = false;                  // BYE or the end waits for the further streams
+  Instant held_since_{};
+  uint64_t bulk_until_asked_ = 0;  // 0: nobody asks
 
   bool down_ = false;  // link_down() was called
   bool closed_ = false;

@@ -164,6 +164,7 @@ void LinkGroup::forget(TcpLink* link) {
   auto end = hot_.begin() + static_cast<ptrdiff_t>(hot_count_);
   auto found = std::find(hot_.begin(), end, link);
   if (found != end) *found = hot_[--hot_count_];
+  if (streams_ != nullptr) streams_->forget(*link);
 }
 
 std::unique_ptr<StagingBlock> LinkGroup::take_block() {

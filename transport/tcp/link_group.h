@@ -17,6 +17,18 @@ namespace sluice::tcp {
 
 class TcpLink;
 
+// Finds further streams for links.
+class StreamSource {
+ public:
+  // The link has moved the bulk that it was to ask after. Called from its turn.
+  virtual void ask_for_streams(TcpLink& link) = 0;
+  // The link is down or closed.
+  virtual void forget(TcpLink& link) = 0;
+
+ protected:
+  ~StreamSource() = default;
+};
+
 // Received bytes between the socket and their destination.
 struct StagingBlock {
   // The longest control message with its inline payload, and room to read on behind it.
@@ -58,7 +70,9 @@ class Roster {
 class LinkGroup {
  public:
   // Requires: the context outlives the group, the group outlives its links' close().
-  explicit LinkGroup(ContextCore& context) : context_(context) {}
+  // `streams` outlives it, or is null: then no link has further ones.
+  explicit LinkGroup(ContextCore& context, StreamSource* streams = nullptr)
+      : context_(context), streams_(streams) {}
   LinkGroup(const LinkGroup&) = delete;
   LinkGroup& operator=(const LinkGroup&) = delete;
 
@@ -88,6 +102,9 @@ class LinkGroup {
   void add_todo(TcpLink* link);
   void await_answer(TcpLink* link);
   void forget(TcpLink* link);
+  void ask_for_streams(TcpLink& link) {
+    if (streams_ != nullptr) streams_->ask_for_streams(link);
+  }
   size_t check_answers(Instant now);
   // Asked between two links that have something: whether those of this turn have used its time. The
   // rest comes first in the next turn.
@@ -102,6 +119,7 @@ class LinkGroup {
   void return_queue(std::unique_ptr<OutputQueue> queue);
 
   ContextCore& context_;
+  StreamSource* const streams_;
   std::array<TcpLink*, kHotLinks> hot_{};
   size_t hot_count_ = 0;
   size_t handled_ = 0;  // since the last turn

@@ -65,8 +65,9 @@ TcpLink::TcpLink(LinkGroup& group, Descriptor fd, const LinkTraits& traits)
 // Reads until the socket is empty or the turn is over. Edges only: what is left, unread or not yet
 // handled, is remembered in readable_, unparsed_ and on the group's list.
 size_t TcpLink::receive(Instant now) {
-  if (receiving_) return 0;
+  if (receiving_ || held_) return 0;
   readable_ = true;
+  waits_for_first_ = false;
   if (data_left_ == 0 && idle_talk_.rests(*client_, now)) {
     if (!std::exchange(held_back_, true)) messages_held_back.add();
     group_->add_todo(this);
@@ -108,7 +109,8 @@ size_t TcpLink::receive(Instant now) {
     const Instant ended = idle_talk_.found() ? sluice::now() : now;
     idle_talk_.look(*client_, ended - began, ended);
   }
-  if (readable_ || unparsed_) group_->add_todo(this);
+  if (further_ != nullptr) wake_further();
+  if ((readable_ || unparsed_) && !held_ && !waits_for_first_) group_->add_todo(this);
   return total;
 }
 
@@ -191,6 +193,18 @@ bool TcpLink::parse_message(Instant now) {
     return false;
   }
   bool is_data = common->type == wire::MessageType::kData;
+  if (first_ != nullptr && !is_data) {
+    corrupt(Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
+                   std::string(wire::to_string(common->type)) +
+                       " on a further stream, which carries DATA alone"),
+            now);
+    return false;
+  }
+  if (common->type == wire::MessageType::kBye && !further_read_out()) {
+    unparsed_ = true;
+    hold(now);
+    return false;
+  }
   // The payload of DATA goes into place as it comes; that of others is read whole.
   size_t whole = common->header_bytes + (is_data ? size_t{0} : common->payload_bytes);
   if (bytes.size() < whole) {
@@ -205,14 +219,21 @@ bool TcpLink::parse_message(Instant now) {
       corrupt(status, now);
       return false;
     }
+    status = check_order(data);
+    if (!status.ok()) {
+      corrupt(status, now);
+      return false;
+    }
     data_id_ = data.id;
     data_offset_ = data.offset;
+    data_after_ = data.after;
     return start_data(*common, now);
   }
   idle_talk_.count();
   StagedPayload payload(bytes.data() + common->header_bytes);
   Status status = client_->handle_message(bytes.first(common->header_bytes), payload, now);
   staged_copied_ += payload.copied;
+  ++handled_;
   if (!usable()) return false;
   if (status.ok()) return true;
   if (status == Code::kCorrupt) {
@@ -239,6 +260,10 @@ bool TcpLink::start_data(const wire::Header& common, Instant now) {
 bool TcpLink::place_staged(Instant now) {
   StagingBlock& block = *block_;
   while (data_left_ > 0 && block.size() > 0) {
+    if (early()) {
+      waits_for_first_ = unparsed_ = true;
+      return false;
+    }
     uint64_t length = std::min<uint64_t>(data_left_, block.size());
     Placement placement = transfer_->place(data_id_, data_offset_, length);
     if (!usable()) return false;
@@ -265,6 +290,7 @@ bool TcpLink::place_staged(Instant now) {
 
 bool TcpLink::data_arrived(uint64_t length, Instant now) {
   uint64_t offset = data_offset_;
+  count_bulk(length);
   data_offset_ += length;
   data_left_ -= length;
   if (data_left_ > 0) fault_point("tcp.data_partly_placed");
@@ -278,6 +304,10 @@ bool TcpLink::data_arrived(uint64_t length, Instant now) {
 // Straight from the socket to the destination, and the next header behind it.
 // Requires: no byte is staged.
 ssize_t TcpLink::receive_data(Instant now) {
+  if (early()) {
+    waits_for_first_ = true;
+    return -1;
+  }
   Placement placement = transfer_->place(data_id_, data_offset_, data_left_);
   if (!usable() || placement.wait) return -1;
   std::array<iovec, kMaxPlaces + 1> pieces;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <sluice/proto/hello.h>
-#include <sluice/proto/listener_limits.h>
 #include <sluice/runtime/identity.h>
 #include <sluice/tcp/link.h>
 #include <sluice/tcp/listener.h>
@@ -26,7 +25,8 @@ Status check_requirements(const Requirements& require, const Address& address) {
 TcpProvider::TcpProvider(ContextCore& context)
     : context_(context),
       same_host_traits_(link_traits()),
-      group_(context),
+      streams_(context),
+      group_(context, &streams_),
       sessions_(context.now()) {
   same_host_traits_.credit_grows = false;
   same_host_traits_.inline_bytes = static_cast<uint32_t>(
@@ -41,8 +41,7 @@ Task<Result<std::shared_ptr<EndpointCore>>> TcpProvider::start_connect(
   const proto::SessionOptions session = proto::session_options(options);
   Instant deadline = after(context_.refresh_now(), options.timeout);
   SLUICE_CO_TRY(Greeting greeting,
-                co_await start_greet(context_.awaits(), address,
-                                     proto::hello_for(context_, session), deadline));
+                co_await start_greet(context_.awaits(), address, hello(session), deadline));
   SLUICE_CO_RETURN_IF_ERROR(choose(greeting, Path::kTcp));
   co_return make_endpoint(std::move(greeting), session, "tcp:// was asked for");
 }
@@ -58,6 +57,7 @@ Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address
   greeting.admit = [limits](const PeerIdentity& identity, const PeerIntroduction& who) {
     return limits->admit(identity, who);
   };
+  serve_streams(greeting, limits);
   SLUICE_TRY(auto greetings, GreetingListener::open(context_, address,
                                                     proto::hello_for(context_, session), greeting));
   limits->set_address(greetings->address().to_string());
@@ -65,6 +65,21 @@ Result<std::unique_ptr<ListenerCore>> TcpProvider::listen(const Address& address
   listeners_.push_back(listener.get());
   in_use_ = true;
   return std::unique_ptr<ListenerCore>(std::move(listener));
+}
+
+wire::Hello TcpProvider::hello(const proto::SessionOptions& options) {
+  wire::Hello hello = proto::hello_for(context_, options);
+  if (streams_.wanted()) hello.features |= wire::kFeatureStreams;
+  return hello;
+}
+
+void TcpProvider::serve_streams(GreetingOptions& greeting,
+                                std::shared_ptr<proto::ListenerLimits> limits) {
+  if (!streams_.wanted()) return;
+  greeting.streams = &streams_;
+  greeting.admit_stream = [limits = std::move(limits)](const PeerIdentity& identity) {
+    return limits->admit_further(identity);
+  };
 }
 
 Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(
@@ -75,6 +90,8 @@ Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(
   auto link = std::make_unique<TcpLink>(group_, greeting.take_fd(),
                                         same ? same_host_traits_ : link_traits());
   SLUICE_RETURN_IF_ERROR(link->watch());
+  if (greeting.ours.has_streams) streams_.expect(*link, greeting.ours.streams_token);
+  if (greeting.peer.has_streams) streams_.may_open(*link, greeting.peer.streams_token);
   auto session = sessions_.open(std::move(link), context_.link_decorator(),
                                 proto::SessionParts{
                                     .arena = context_.shared_arena(),
@@ -92,7 +109,7 @@ Result<std::shared_ptr<EndpointCore>> TcpProvider::make_endpoint(
 }
 
 size_t TcpProvider::progress(Instant now) {
-  size_t work = group_.progress(now);
+  size_t work = group_.progress(now) + streams_.progress();
   work += sessions_.progress(now);
   // What the sessions have just flushed is reported in the same round.
   work += group_.run_todo(now);
@@ -103,7 +120,7 @@ size_t TcpProvider::progress(Instant now) {
 
 bool TcpProvider::begin_sleep() {
   group_.begin_sleep();
-  if (group_.has_work() || sessions_.has_work()) return false;
+  if (group_.has_work() || sessions_.has_work() || streams_.has_work()) return false;
   return std::none_of(listeners_.begin(), listeners_.end(),
                       [](TcpListener* listener) { return listener->greetings().has_work(); });
 }
@@ -118,6 +135,7 @@ Instant TcpProvider::next_timeout() {
 void TcpProvider::shut_down() {
   for (TcpListener* listener : listeners_) listener->abandon();
   listeners_.clear();
+  streams_.shut_down();
   sessions_.abort_all(
       Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "the context was closed"));
 }

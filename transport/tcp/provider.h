@@ -6,11 +6,13 @@
 #include <string>
 #include <vector>
 
+#include <sluice/proto/listener_limits.h>
 #include <sluice/proto/session_set.h>
 #include <sluice/runtime/context_core.h>
 #include <sluice/spi/endpoint_core.h>
-#include <sluice/tcp/greeting.h>
+#include <sluice/tcp/greeting_listener.h>
 #include <sluice/tcp/link_group.h>
+#include <sluice/tcp/streams.h>
 
 namespace sluice::tcp {
 
@@ -35,6 +37,10 @@ class TcpProvider final : public Provider {
   bool has_unsent() const override { return sessions_.has_unsent(); }
   void shut_down() override;
 
+  // What a client says first.
+  wire::Hello hello(const proto::SessionOptions& options);
+  // For a listener that serves TCP: its connections may have further streams.
+  void serve_streams(GreetingOptions& greeting, std::shared_ptr<proto::ListenerLimits> limits);
   // A greeted connection becomes an endpoint. Requires: its choice is Path::kTcp.
   // Errors: kNoMemory (epoll).
   Result<std::shared_ptr<EndpointCore>> make_endpoint(Greeting&& greeting,
@@ -48,6 +54,7 @@ class TcpProvider final : public Provider {
 
   ContextCore& context_;
   LinkTraits same_host_traits_;  // with this machine's threshold
+  Streams streams_;
   LinkGroup group_;
   proto::SessionSet sessions_;  // before group_ goes, its links are closed
   std::vector<TcpListener*> listeners_;

@@ -112,6 +112,14 @@ void set_same_host_options(int fd) {
   (void)set_int(fd, SOL_SOCKET, SO_SNDBUF, kSameHostSendBuffer);
 }
 
+Duration round_trip(int fd) {
+  tcp_info info{};
+  socklen_t length = sizeof(info);
+  if (::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return Duration(0);
+  // The kernel says ~0 until it has seen one.
+  return std::chrono::microseconds(info.tcpi_min_rtt != ~uint32_t{0} ? info.tcpi_min_rtt : 0);
+}
+
 Answered answered(int fd) {
   tcp_info info{};
   socklen_t length = sizeof(info);

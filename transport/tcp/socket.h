@@ -38,6 +38,9 @@ inline constexpr Duration kUnpluggedAfter = std::chrono::seconds(3);
 // not read (its window stays closed, tcp(7)), and a long computation looks like that.
 Status set_connection_options(int fd);
 
+// The shortest round trip that the kernel has lately seen; zero: it has seen none.
+Duration round_trip(int fd);
+
 // Within one machine: bounds what may be under way to what the caches hold.
 void set_same_host_options(int fd);
 
