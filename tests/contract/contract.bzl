@@ -23,7 +23,9 @@ def _env(path, **more):
     return env
 
 def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, added = {}, tags = [], **kwargs):
-    """NAME_PATH_test for each path, of the cases in `deps`; NAME_PATH_delayed_test is the same program with faults."""
+    """NAME_PATH_test for each path, of the cases in `deps`; NAME_PATH_delayed_test is the same program with faults.
+
+    NAME_tcp_streams_test and its delayed one: over tcp, with bulk on further streams."""
     for path in paths + list(added):
         sluice_cc_test(
             name = name + "_" + path + "_test",
@@ -40,4 +42,12 @@ def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, a
             srcs = [program],
             data = [program],
             env = _env(path, SLUICE_CONTRACT_FAULTS = "delayed"),
+        )
+    for which, more in [("", {}), ("_delayed", {"SLUICE_CONTRACT_FAULTS": "delayed"})]:
+        native.sh_test(
+            name = name + "_tcp_streams" + which + "_test",
+            size = "small",
+            srcs = [":" + name + "_tcp_test"],
+            data = [":" + name + "_tcp_test"],
+            env = _env("tcp", SLUICE_TCP_STREAMS_FROM_US = "0", **more),
         )

@@ -36,6 +36,9 @@ struct EndpointInfo {
   bool peer_silent = false;       // its kernel answers, it does not call progress
   // Its exchange can tell its latest step (fetch of kLatest); false: it is of an older version.
   bool peer_tells_latest = false;
+  // Connections over which bulk is spread: more than 1 over TCP where a round trip is long
+  // (SLUICE_TCP_STREAMS).
+  uint32_t streams = 1;
 };
 
 struct EndpointCounters {

@@ -379,6 +379,7 @@ EndpointInfo Session::info() const {
   info.peer_pid = peer_.host == ours_.host ? peer_.pid : 0;
   info.peer_tells_latest = (peer_.features & wire::kFeatureLatest) != 0;
   info.peer_silent = liveness_.peer_silent();
+  info.streams = connection_.link.streams();
   return info;
 }
 

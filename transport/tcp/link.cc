@@ -23,7 +23,7 @@ constexpr size_t kPiecesPerWrite = 64;
 constexpr size_t kSmallMessage = 512;
 
 // How long a peer that has ended the connection may take to end its further streams.
-constexpr Duration kPatience = std::chrono::seconds(5);
+constexpr Duration kPatience = std::chrono::seconds(2);
 
 // What the kernel tells us once each time it changes. One registration for life: no call
 // to epoll_ctl() between connect and close.
@@ -244,7 +244,7 @@ void TcpLink::run(Instant now) {
     receive(now);
   }
   // What has arrived before the break was read, and nobody closed us for it.
-  if (usable() && broken_ != 0 && !readable_ && !unparsed_)
+  if (first_ == nullptr && usable() && broken_ != 0 && !readable_ && !unparsed_)
     fail(broken_status(broken_, peer_name_), now);
 }
 
@@ -280,12 +280,7 @@ bool TcpLink::check_answered(Instant now) {
 }
 
 void TcpLink::note_broken(int os_error) {
-  if (first_ != nullptr) {
-    broken_ = os_error;
-    // What has arrived there, BYE perhaps, is read before it ends.
-    if (first_->usable() && first_->broken_ == 0) first_->note_broken(os_error);
-    return;
-  }
+  if (first_ != nullptr) return stream_broken(os_error);
   broken_ = os_error;
   readable_ = true;
   peer_ended_ = true;
@@ -293,8 +288,9 @@ void TcpLink::note_broken(int os_error) {
 }
 
 void TcpLink::end_of_stream(int os_error, Instant now) {
+  if (first_ != nullptr && os_error == 0 && data_left_ == 0 && block_ == nullptr) return read_out();
+  if (first_ != nullptr) return stream_broken(os_error != 0 ? os_error : ECONNRESET);
   if (os_error != 0) return fail(broken_status(os_error, peer_name_), now);
-  if (first_ != nullptr && data_left_ == 0 && block_ == nullptr) return read_out();
   if (!further_read_out()) return hold(now);
   bool cut = data_left_ > 0 || block_ != nullptr;
   fail(

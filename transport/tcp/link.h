@@ -144,6 +144,7 @@ class TcpLink final : public StreamLink, public EventHandler {
   bool early() const { return first_ != nullptr && data_after_ > first_->handled_; }
   Status check_order(const wire::Data& data) const;
   void read_out();
+  void stream_broken(int os_error);
   void end_writing_if_empty();
 
   LinkGroup* group_;

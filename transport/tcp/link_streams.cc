@@ -90,6 +90,15 @@ void TcpLink::read_out() {
   if (first_->held_ && first_->further_read_out()) first_->let_go();
 }
 
+// The connection ends with it, but what has arrived on the first stream, BYE perhaps, is read before
+// that.
+void TcpLink::stream_broken(int os_error) {
+  broken_ = os_error;
+  readable_ = unparsed_ = false;
+  if (first_->usable() && first_->broken_ == 0) first_->note_broken(os_error);
+  read_out();
+}
+
 // Messages were handled: DATA that came early may be due.
 void TcpLink::wake_further() {
   for_each_further([](TcpLink& stream) {

@@ -59,7 +59,7 @@ void Streams::expect(TcpLink& link, const wire::Uuid& token) {
 void Streams::may_open(TcpLink& link, const wire::Uuid& token) {
   if (!wanted()) return;
   tokens_[&link] = token;
-  link.ask_for_streams_after(kBulkBefore);
+  link.ask_for_streams_after(from_round_trip_ > Duration(0) ? kBulkBefore : 1);
 }
 
 bool Streams::expects(const wire::Uuid& token) const {

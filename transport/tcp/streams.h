@@ -32,7 +32,7 @@ class Streams final : public StreamSource, public StreamTaker {
   // Of the side that listened: who says the token joins this link.
   void expect(TcpLink& link, const wire::Uuid& token);
   // Of the side that connected: streams with the peer's token are opened once the link has moved a
-  // chunk of bulk, if its round trip is long.
+  // chunk of bulk, if its round trip is long; with its first bulk, if every round trip is.
   void may_open(TcpLink& link, const wire::Uuid& token);
 
   bool expects(const wire::Uuid& token) const override;
