@@ -38,8 +38,8 @@ void warm_up(Node& node, Endpoint& endpoint, uint32_t streams) {
 struct Both {
   Endpoint near, far;
 };
-// Two contexts of this thread.
-Both connect(Node& near, Node& far, Listener& listener) {
+// Two contexts: the listener's is used by a thread of its own until it has accepted.
+Both connect(Node& near, Listener& listener) {
   Endpoint accepted;
   std::thread accepting([&] {
     auto endpoint = listener.accept(soon());
@@ -49,7 +49,6 @@ Both connect(Node& near, Node& far, Listener& listener) {
   auto connected = near.context->connect(listener.address());
   must(connected.status(), "connect");
   accepting.join();
-  (void)far;
   return {std::move(connected).value(), std::move(accepted)};
 }
 template <typename Done>
@@ -188,7 +187,7 @@ TEST_CASE("a connection without further streams goes on with one", "[tcp][stream
   if (why == "limit") options.max_connections = 1;
   auto listener = far->context->listen("tcp://127.0.0.1:0", options);
   REQUIRE(listener.ok());
-  Both ends = connect(*near, *far, *listener);
+  Both ends = connect(*near, *listener);
   if (why == "closed") listener->close();
   const bool asks = why == "limit" || why == "closed";
   for (uint64_t i = 1; i <= 20; ++i) send_across(*near, ends.near, *far, ends.far, i * kMiB, i);
@@ -206,12 +205,12 @@ TEST_CASE("a short round trip, and a connection without bulk, have one stream", 
   Node near, far;
   auto listener = far.context->listen("tcp://127.0.0.1:0");
   REQUIRE(listener.ok());
-  Both ends = connect(near, far, *listener);
+  Both ends = connect(near, *listener);
   const uint64_t joined = read_counter("tcp.streams_joined");
   for (uint64_t i = 1; i <= 20; ++i) send_across(near, ends.near, far, ends.far, 4 * kMiB, i);
   Everywhere everywhere;
   Node quiet;
-  auto alone = quiet.context->connect(listener->address());
+  Both alone = connect(quiet, *listener);
   for (int i = 0; i < 1000; ++i) {
     quiet.context->progress();
     far.context->progress();
@@ -226,7 +225,7 @@ TEST_CASE("a connection that ends while its streams are opened leaves nothing", 
     Node near, far;
     auto listener = far.context->listen("tcp://127.0.0.1:0");
     REQUIRE(listener.ok());
-    Both ends = connect(near, far, *listener);
+    Both ends = connect(near, *listener);
     CompletionQueue queue;
     REQUIRE(ends.far.receive({.tag = 1}, allocate(*far.context, 4 * kMiB), {.sink = &queue}).ok());
     Tensor sent = allocate(*near.context, 4 * kMiB).freeze();

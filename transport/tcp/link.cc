@@ -244,8 +244,8 @@ void TcpLink::run(Instant now) {
     receive(now);
   }
   // What has arrived before the break was read, and nobody closed us for it.
-  if (first_ == nullptr && usable() && broken_ != 0 && !readable_ && !unparsed_)
-    fail(broken_status(broken_, peer_name_), now);
+  if (first_ == nullptr && usable() && broken_ != 0 && !readable_ && !unparsed_ && !held_)
+    end_of_stream(broken_, now);
 }
 
 size_t TcpLink::poll(Instant now) { return usable() ? receive(now) : 0; }
@@ -290,8 +290,11 @@ void TcpLink::note_broken(int os_error) {
 void TcpLink::end_of_stream(int os_error, Instant now) {
   if (first_ != nullptr && os_error == 0 && data_left_ == 0 && block_ == nullptr) return read_out();
   if (first_ != nullptr) return stream_broken(os_error != 0 ? os_error : ECONNRESET);
+  if (!further_read_out() && (os_error == 0 || os_error == EPIPE || os_error == ECONNRESET)) {
+    if (os_error != 0) broken_ = os_error;
+    return hold(now);
+  }
   if (os_error != 0) return fail(broken_status(os_error, peer_name_), now);
-  if (!further_read_out()) return hold(now);
   bool cut = data_left_ > 0 || block_ != nullptr;
   fail(
       Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
