@@ -22,7 +22,7 @@ Counter greetings_failed("tcp.greetings_failed");
 
 Status reading_error(int os_error) {
   return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                "the connection broke during the greeting", os_error);
+                "the connection broke during the greeting; connect again", os_error);
 }
 
 Status connect_error(const Address& address, const SocketAddress& to, int os_error) {
@@ -86,7 +86,9 @@ Status peer_refused(const Address& address, Code code) {
       : code == Code::kAccessDenied ? "its program does not accept us (ListenOptions::accept there)"
       : code == Code::kCorrupt      ? "it did not understand our HELLO"
       : code == Code::kTimedOut     ? "we were too slow to greet"
-                                    : "no reason that we know";
+      : code == Code::kUnreachable  ? "it stopped listening, or we were to join a connection that "
+                                      "has ended; connect again"
+                                    : "no reason that we know; its log may say one";
   if (code == Code::kOk || code == Code::kCorrupt) code = Code::kUnreachable;
   return Status(code, Scope::kOperation, kOrigin, who + why);
 }
