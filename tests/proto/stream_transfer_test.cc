@@ -1,4 +1,5 @@
-// Which of several operations sends next over a stream of bytes.
+// Which of several operations sends next over a stream of bytes, and bytes that arrive in any order
+// where the link has several streams.
 #include <sluice/proto/stream_transfer.h>
 
 #include <functional>
@@ -22,7 +23,7 @@ constexpr size_t kChunk = 64;
 class RecordingStream final : public StreamLink {
  public:
   RecordingStream() { traits_.data_bytes = kChunk; }
-  void set_client(LinkClient*, StreamClient*) override {}
+  void set_client(LinkClient*, StreamClient* client) override { transfer = client; }
   const LinkTraits& traits() const override { return traits_; }
   bool send(ConstBytes, std::span<const ConstBytes>) override { return true; }
   bool push(ConstBytes header, std::span<const ConstBytes>, uint64_t) override {
@@ -33,6 +34,7 @@ class RecordingStream final : public StreamLink {
     return true;
   }
   void settle(uint64_t) override {}
+  bool may_reorder() const override { return reorders; }
   void flush() override {}
   void quarantine(StorageRef) override {}
   void close() override {}
@@ -41,15 +43,17 @@ class RecordingStream final : public StreamLink {
 
   std::string pushed;  // the letters of their wants
   std::function<void()> after_three;
+  StreamClient* transfer = nullptr;
+  bool reorders = false;
 
  private:
   LinkTraits traits_;
 };
 
-// The sending half of a session.
-struct Sender {
-  Sender() { operations.set_keeper(transfer); }
-  ~Sender() {
+// The part of a session that moves bulk.
+struct Mover {
+  Mover() { operations.set_keeper(transfer); }
+  ~Mover() {
     operations.for_each([&](Operation& op) {
       unlink(&op);
       operations.release(&op);
@@ -66,6 +70,22 @@ struct Sender {
     const wire::Want want{.id = static_cast<uint64_t>(letter),
                           .about = wire::PullWant{.offer = op->id, .length = op->total}};
     REQUIRE(transfer.on_pull(want).ok());
+  }
+
+  // A receive whose bytes arrive from now on. It is over when no operation has its id.
+  OperationId receive(uint64_t bytes) {
+    Operation* op = operations.take(OperationKind::kReceive, {}).value();
+    op->completion.buffers.emplace_back(arena->allocate(bytes).value());
+    op->total = bytes;
+    op->state = OperationState::kPlacing;
+    return op->id;
+  }
+  Status arrive(OperationId id, uint64_t offset, uint64_t length) {
+    return link.transfer->placed(id, offset, length, Instant());
+  }
+  bool under_way(OperationId id) {
+    Operation* op = operations.find(id);
+    return op != nullptr && op->state == OperationState::kPlacing;
   }
 
   std::shared_ptr<Arena> arena = Arena::create({}).value();
@@ -90,7 +110,7 @@ struct Sender {
 }  // namespace
 
 TEST_CASE("messages of one length that are pulled at once leave one after the other", "[proto]") {
-  Sender sender;
+  Mover sender;
   sender.pull('a', 6);
   sender.pull('b', 6);
   sender.pull('c', 6);
@@ -99,7 +119,7 @@ TEST_CASE("messages of one length that are pulled at once leave one after the ot
 }
 
 TEST_CASE("short messages pass a long one, which keeps a quarter of the line", "[proto]") {
-  Sender sender;
+  Mover sender;
   sender.pull('L', 100);
   sender.link.after_three = [&] {
     sender.pull('a', 2);
@@ -111,12 +131,62 @@ TEST_CASE("short messages pass a long one, which keeps a quarter of the line", "
 }
 
 TEST_CASE("of very many messages the oldest are not held up by the search", "[proto]") {
-  Sender sender;
+  Mover sender;
   for (int i = 0; i < 40; ++i) sender.pull('a', 2);
   sender.pull('z', 1);
   sender.transfer.progress();
   REQUIRE(sender.link.pushed.size() == 81);
   CHECK(sender.link.pushed.find('z') > 40);
+}
+
+TEST_CASE("bytes of several streams arrive in any order, and all of them are waited for",
+          "[proto][streams]") {
+  Mover receiver;
+  receiver.link.reorders = true;
+  for (int round = 0; round < 3; ++round) {  // the slot is used again
+    const OperationId id = receiver.receive(5 * kChunk);
+    for (uint64_t chunk : {0, 3, 1, 4}) {
+      REQUIRE(receiver.arrive(id, chunk * kChunk, kChunk).ok());
+      CHECK(receiver.under_way(id));
+    }
+    REQUIRE(receiver.arrive(id, 2 * kChunk, kChunk - 1).ok());
+    CHECK(receiver.under_way(id));
+    REQUIRE(receiver.arrive(id, 3 * kChunk - 1, 1).ok());
+    CHECK_FALSE(receiver.under_way(id));
+  }
+}
+
+TEST_CASE("bytes that come twice, or out of order by one stream, end the connection",
+          "[proto][streams]") {
+  Mover receiver;
+  const OperationId id = receiver.receive(5 * kChunk);
+  CHECK(receiver.arrive(id, kChunk, kChunk) == Code::kCorrupt);
+  receiver.link.reorders = true;
+  REQUIRE(receiver.arrive(id, kChunk, kChunk).ok());
+  CHECK(receiver.arrive(id, 2 * kChunk - 1, 2) == Code::kCorrupt);
+  CHECK(receiver.arrive(id, 4 * kChunk, kChunk + 1) == Code::kCorrupt);
+  // In the place where the next would be, had they come in order.
+  REQUIRE(receiver.arrive(id, 0, kChunk).ok());
+  CHECK(receiver.arrive(id, kChunk, 1) == Code::kCorrupt);
+  CHECK(receiver.under_way(id));
+}
+
+TEST_CASE("a peer that leaves more gaps than we remember waits until some are closed",
+          "[proto][streams]") {
+  Mover receiver;
+  receiver.link.reorders = true;
+  const OperationId id = receiver.receive(4 * Arrivals::kMostRuns);
+  StreamClient& transfer = *receiver.link.transfer;
+  uint64_t at = 1;
+  for (size_t i = 0; i < Arrivals::kMostRuns; ++i, at += 2) {
+    CHECK(transfer.place(id, at, 1).count == 1);
+    REQUIRE(receiver.arrive(id, at, 1).ok());
+  }
+  CHECK(transfer.place(id, at, 1).wait);
+  CHECK(transfer.place(id, at, 1).count == 0);
+  CHECK(transfer.place(id, 2, 1).count == 1);  // behind one that is there
+  REQUIRE(receiver.arrive(id, 2, 1).ok());
+  CHECK_FALSE(transfer.place(id, at, 1).wait);
 }
 
 }  // namespace sluice::proto
