@@ -348,7 +348,16 @@ TEST_CASE("streams join by the token of a connection that is there, and so many"
     CHECK(stranger.code == Code::kUnreachable);
   }
   CHECK(introduced.size() == 2);  // the program hears of connections, not of streams
+  // The token ends with its connection; this one never had a stream.
+  Raw other(listener->address());
+  other.say(hello, node, answer);
+  joining.streams_token = answer.streams_token;
+  other.choose_tcp();
+  auto alone = listener->accept(soon());
+  REQUIRE(alone.ok());
+  alone = Endpoint();
   endpoint = Endpoint();
+  other.fd.reset();
   first.reset();
   while (node.tcp->endpoint_count() > 0 && now() < deadline) node.context->progress();
   {
