@@ -50,6 +50,15 @@ class Profile(command.CommandTest):
         again = self.run_command("profile", "advise", files[0], files[0], expect=1)
         self.assertIn("twice", again.stderr)
 
+    def test_a_job_of_several_servers_and_workers_is_advised_on(self):
+        job = ("demo", "--model", "tiny", "--modes", "zerocopy", "--paths", "shm", "--steps", "3")
+        files, _ = self.record(command.BINARY, *job, "--servers", "2", "--workers", "3")
+        self.assertGreaterEqual(len(files), 5)
+        text = self.run_command("profile", "advise", "--rounds", "1", "--seconds", "1", *files).stdout
+        self.assertIn("advice: ", text)
+        self.assertRegex(text, "replayed [1-9][0-9]* messages of [0-9]+ contexts over shm: ")
+        self.assertNotIn("was not recorded", text)
+
     def test_the_end_of_the_program_is_passed_on(self):
         files, done = self.record("sh", "-c", f"{command.BINARY} {' '.join(PING_PONG)} 500 && exit 7", expect=7)
         self.assertEqual(len(files), 2)

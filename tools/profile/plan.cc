@@ -19,6 +19,10 @@ Status invalid(std::string why) {
   return Status(Code::kInvalidArgument, Scope::kOperation, "profile", std::move(why));
 }
 
+// Between two bursts a program may compute for so many times as long as a part takes by itself; a
+// replay that goes on for longer is one that nobody waits for.
+constexpr uint64_t kLongestGap = 20;
+
 // Of a view nothing but the notice crosses.
 uint64_t bytes_to_send(const Event& event) { return event.view != 0 ? 0 : event.bytes; }
 
@@ -30,6 +34,13 @@ struct End {
   uint32_t line = UINT32_MAX;
 };
 
+// A message that can be played: both ends, or the one at a peer of an end that is not here.
+struct Message {
+  const Event* first = nullptr;  // where it was sent, if that end is here
+  const Event* second = nullptr;
+  std::array<uint32_t, 2> players{};
+};
+
 class Planner {
  public:
   explicit Planner(uint64_t most_ns) : most_ns_(most_ns) {}
@@ -39,18 +50,22 @@ class Planner {
   Status gather(const std::vector<Recording>& recordings);
   void join_ends();
   void join(size_t a, size_t b);
+  void match_messages();
+  void match(const End& sender, const End& receiver);
   void choose_part();
-  void choose_messages();
-  void choose_of(const std::vector<const Event*>& sent, const std::vector<const Event*>& received);
+  bool is_in_bursts(size_t first, size_t last) const;
   void write_steps();
-  bool in_part(const Event& event) const { return event.at_ns >= from_ && event.at_ns < until_; }
+  void leave_out_idle();
+  Step done_before(const Event& event, uint64_t last_ns) const;
 
   const uint64_t most_ns_;
-  uint64_t from_ = UINT64_MAX, until_ = 0;
+  uint64_t from_ = UINT64_MAX, until_ = 0;  // of the part
   Plan plan_;
   std::vector<const ContextRecording*> contexts_;  // of the players that are recorded
+  std::vector<uint64_t> started_ns_;               // of their processes
   std::vector<End> ends_;
   std::map<std::pair<uint32_t, uint32_t>, size_t> end_of_;  // by player and connection
+  std::vector<Message> messages_;                           // in their order of time
   std::map<const Event*, uint64_t> chosen_;                 // bytes to send
 };
 
@@ -73,6 +88,7 @@ Status Planner::gather(const std::vector<Recording>& recordings) {
       std::copy(std::begin(header.usable_cpus), std::end(header.usable_cpus),
                 made.usable_cpus.begin());
       contexts_.push_back(&context);
+      started_ns_.push_back(header.started_ns);
       for (const auto& [id, connection] : context.connections) {
         end_of_[{player, id}] = ends_.size();
         ends_.push_back({.player = player, .connection = &connection, .sent = {}, .received = {}});
@@ -80,7 +96,7 @@ Status Planner::gather(const std::vector<Recording>& recordings) {
       for (const Event& event : context.events) {
         End& end = ends_[end_of_[{player, event.connection}]];
         (event.kind == EventKind::kSent ? end.sent : end.received).push_back(&event);
-        from_ = std::min(from_, event.at_ns);
+        from_ = std::min(from_, header.started_ns);
         until_ = std::max(until_, event.at_ns + 1);
       }
     }
@@ -132,60 +148,110 @@ void Planner::join_ends() {
   }
 }
 
-// The beginning differs from the rest: memory is touched for the first time. A tenth of the
-// messages and not of the time, since programs compute for long before the first one.
-void Planner::choose_part() {
-  plan_.recorded_ns = until_ - from_;
-  if (plan_.recorded_ns <= most_ns_) return;
-  std::vector<uint64_t> times;
-  for (const ContextRecording* context : contexts_)
-    for (const Event& event : context->events) times.push_back(event.at_ns);
-  const auto tenth = times.begin() + static_cast<ptrdiff_t>(times.size() / 10);
-  std::nth_element(times.begin(), tenth, times.end());
-  from_ = std::min(*tenth, until_ - most_ns_);
-  until_ = from_ + most_ns_;
+void Planner::match(const End& sender, const End& receiver) {
+  const size_t both = std::min(sender.sent.size(), receiver.received.size());
+  plan_.unmatched += sender.sent.size() + receiver.received.size() - 2 * both;
+  for (size_t i = 0; i < both; ++i)
+    messages_.push_back({.first = sender.sent[i],
+                         .second = receiver.received[i],
+                         .players = {sender.player, receiver.player}});
 }
 
-void Planner::choose_of(const std::vector<const Event*>& sent,
-                        const std::vector<const Event*>& received) {
-  const size_t both = std::min(sent.size(), received.size());
-  plan_.unmatched += sent.size() + received.size() - 2 * both;
-  for (size_t i = 0; i < both; ++i) {
-    if (!in_part(*sent[i])) continue;
-    chosen_[sent[i]] = chosen_[received[i]] = bytes_to_send(*sent[i]);
-  }
-}
-
-void Planner::choose_messages() {
+void Planner::match_messages() {
   std::map<uint32_t, std::vector<const End*>> lines;
   for (const End& end : ends_)
     if (end.line != UINT32_MAX) lines[end.line].push_back(&end);
   for (const auto& [line, ends] : lines) {
     if (ends.size() == 2) {
-      choose_of(ends[0]->sent, ends[1]->received);
-      choose_of(ends[1]->sent, ends[0]->received);
+      match(*ends[0], *ends[1]);
+      match(*ends[1], *ends[0]);
       continue;
     }
+    const uint32_t player = ends[0]->player;
     for (const auto* events : {&ends[0]->sent, &ends[0]->received})
       for (const Event* event : *events)
-        if (in_part(*event)) chosen_[event] = bytes_to_send(*event);
+        messages_.push_back({.first = event, .players = {player, player}});
   }
+  std::stable_sort(messages_.begin(), messages_.end(), [](const Message& a, const Message& b) {
+    return a.first->at_ns < b.first->at_ns;
+  });
+}
+
+// The beginning differs from the rest: memory is touched for the first time. A tenth of the
+// messages and not of the time, since programs compute for long before the first one. Where they
+// come in bursts, as the tensors of a step do, the part has the computing between two of them.
+void Planner::choose_part() {
+  const uint64_t recorded_ns = until_ - from_;
+  const size_t count = messages_.size();
+  const auto at = [&](size_t i) { return messages_[i].first->at_ns; };
+  size_t first = 0, last = count;  // of the part, and behind it
+  if (recorded_ns > most_ns_) {
+    first = count / 10;
+    uint64_t end = at(first) + most_ns_;
+    const auto go_on = [&] {
+      while (last < count && at(last) < end) ++last;
+    };
+    last = first;
+    go_on();
+    if (is_in_bursts(first, last)) {
+      end = at(last) + most_ns_;
+      go_on();
+    }
+    while (last == count && first > 0 && until_ - at(first - 1) <= most_ns_) --first;
+    from_ = at(first);
+    until_ = std::min(until_, end);
+  }
+  plan_.recorded_ns = recorded_ns;
+  plan_.span_ns = until_ - from_;
+  for (size_t i = first; i < last; ++i) {
+    const Message& message = messages_[i];
+    const uint64_t bytes = bytes_to_send(*message.first);
+    chosen_[message.first] = bytes;
+    if (message.second != nullptr) chosen_[message.second] = bytes;
+  }
+}
+
+// Whether one of the same processes goes on, but only after a gap that takes more than half of a
+// part: one that a part may have missed. Where all are others, a run has ended and another begun.
+bool Planner::is_in_bursts(size_t first, size_t last) const {
+  if (last == messages_.size()) return false;
+  const uint64_t gap = messages_[last].first->at_ns - messages_[last - 1].first->at_ns;
+  if (gap <= most_ns_ / 2 || gap > kLongestGap * most_ns_) return false;
+  std::set<uint32_t> players;
+  for (size_t i = first; i < last; ++i)
+    players.insert(messages_[i].players.begin(), messages_[i].players.end());
+  return players.contains(messages_[last].players[0]) ||
+         players.contains(messages_[last].players[1]);
+}
+
+// What was done between the event before, at `last_ns`, and this one, as far as it is in the part:
+// a program computes right before it sends.
+Step Planner::done_before(const Event& event, uint64_t last_ns) const {
+  if (event.at_ns < from_) return Step();
+  const uint64_t most = last_ns < from_ ? event.at_ns - from_ : UINT64_MAX;
+  const uint64_t computed = std::min(event.computed_ns, most);
+  return {.computed_ns = computed, .paused_ns = std::min(event.paused_ns, most - computed)};
 }
 
 void Planner::write_steps() {
   for (uint32_t player = 0; player < contexts_.size(); ++player) {
     Step next;
+    // A process that was started when others had begun.
+    uint64_t last_ns = started_ns_[player];
+    if (last_ns > from_) next.paused_ns = last_ns - from_;
     uint64_t waited = 0;
     bool after_view = false;
     const Event* before = nullptr;  // the last one with the peer that was not recorded
     for (const Event& event : contexts_[player]->events) {
+      const Step done = done_before(event, last_ns);
+      next.computed_ns += done.computed_ns;
+      next.paused_ns += done.paused_ns;
       if (event.at_ns >= from_) {
-        next.computed_ns += event.computed_ns;
-        next.paused_ns += event.paused_ns;
         waited += event.polled_ns + event.slept_ns;
         // Copies out of a view. Of a message the replay makes the copies itself.
         if (after_view) next.computed_ns += event.moved_ns;
       }
+      last_ns = event.at_ns;
       after_view = event.view != 0;
       const auto chosen = chosen_.find(&event);
       if (chosen == chosen_.end()) continue;
@@ -216,19 +282,45 @@ void Planner::write_steps() {
   }
 }
 
+// Who has nothing to do in the part would take a process of the replay and some of its processor
+// time, and the path of its connections says nothing about the others.
+void Planner::leave_out_idle() {
+  std::vector<Player> players;
+  std::vector<Line> lines;
+  std::vector<uint32_t> player_numbers(plan_.players.size());
+  std::map<uint32_t, uint32_t> line_numbers;
+  for (size_t i = 0; i < plan_.players.size(); ++i) {
+    Player& player = plan_.players[i];
+    if (player.steps.empty()) continue;
+    player_numbers[i] = static_cast<uint32_t>(players.size());
+    for (Step& step : player.steps) {
+      const auto [number, is_new] =
+          line_numbers.try_emplace(step.line, static_cast<uint32_t>(lines.size()));
+      if (is_new) lines.push_back(plan_.lines[step.line]);
+      step.line = number->second;
+    }
+    players.push_back(std::move(player));
+  }
+  for (Line& line : lines)
+    for (uint32_t& player : line.players) player = player_numbers[player];
+  plan_.players = std::move(players);
+  plan_.lines = std::move(lines);
+}
+
 Result<Plan> Planner::run(const std::vector<Recording>& recordings) {
   if (recordings.empty()) return invalid("name the FILE of a recording");
   SLUICE_RETURN_IF_ERROR(gather(recordings));
   join_ends();
-  choose_part();
-  plan_.span_ns = until_ - from_;
-  choose_messages();
-  write_steps();
-  if (plan_.messages == 0) {
+  match_messages();
+  if (messages_.empty()) {
     return invalid(
-        "no message was recorded at both of its ends; give the recordings of all processes of a "
-        "run");
+        "both ends of each connection were recorded, and none of their messages at both: a process "
+        "was killed before it wrote, or its recording was full; record anew, and let the program "
+        "end by itself");
   }
+  choose_part();
+  write_steps();
+  leave_out_idle();
   return std::move(plan_);
 }
 
