@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 import unittest
 
 FOLDER = os.path.join("benchmarks", "bare")
@@ -242,6 +243,16 @@ class EveryBareProgram(unittest.TestCase):
                 in_ns = 1 if times == "one_way_ns" else 1e9
                 half = 2 if times == "one_way_ns" else 1  # one side wastes it, per round trip
                 self.assertGreaterEqual(line[times]["min"] * in_ns, wasted_ns / half * 0.999)
+
+    def test_counts_no_wake_of_a_thread_that_had_not_slept_not_even_as_the_last(self):
+        asleep = ["env", "LD_PRELOAD=" + os.path.join(FOLDER, "libhalf_asleep.so")]
+        for mode in ("futex_wake", "eventfd_wake"):
+            with self.subTest(mode=mode):
+                started = time.monotonic()
+                done = run("operation_cost", ["--mode", mode, "-n", "1"], asleep)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                # No sample is longer than the program ran.
+                self.assertLess(json.loads(done.stdout)["seconds"]["max"], time.monotonic() - started)
 
     def test_refuses_a_flag_it_does_not_know_and_names_it(self):
         for program in sorted({case[0] for case in CASES}):

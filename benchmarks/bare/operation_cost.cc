@@ -282,21 +282,23 @@ Timing wake(const Options& options, Count& count, bool futex) {
   while (timing.batches < options.iterations) {
     while (other.sleeps.value.load() <= rings) {}
     burn_ns(kAsleepNs);
-    if (timing.batches + 1 == options.iterations) enough.store(true);
     const uint64_t start = now_ns();
     burn_ns(options.slow_ns);
     bell.ring();
     ++rings;
     while (other.woken.value.load() < rings) {}
     const uint64_t woke = other.at_ns.value.load();
-    if (woke <= start && !enough.load()) continue;
+    if (woke <= start) continue;
     const double took = static_cast<double>(woke - start) * 1e-9;
     timing.seconds.add(took);
     timing.total += took;
     ++timing.batches;
   }
-  sleeper.end();
   count = {other.woken.value.load(), rings};
+  // It may be about to sleep again.
+  enough.store(true);
+  bell.ring();
+  sleeper.end();
   return timing;
 }
 
