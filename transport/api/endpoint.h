@@ -90,6 +90,15 @@ class Endpoint {
   Status cancel(OperationId id);
   Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options = {});
   Result<RemoteKey> grant(const Tensor& memory, const GrantOptions& options = {});
+  // Ends a grant: after ok no access through the key runs, and none can start.
+  // Blocks: until what runs has ended. Over shared memory the peer copies by itself: it has 100 ms
+  // to end its piece, or 2 ms if such waits have taken a fifth of this thread's time. Over RDMA the
+  // device confirms, within a second or the connection ends. Over a stream what is queued is
+  // copied, 3 MiB at most.
+  // Errors: kInvalidArgument (no such grant: it was revoked before, or the connection has ended);
+  // kWrongState (the handle is empty, or another thread is inside the context); kTimedOut (over
+  // shared memory: the peer did not stop copying). Then the connection has ended, and the copy may
+  // still run: put nothing into that memory that the peer must not see.
   Status revoke(const RemoteKey& key);
 
   // Blocking twins: progress the context until the operation ended; at kPlaced.
