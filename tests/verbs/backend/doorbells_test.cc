@@ -34,6 +34,17 @@ struct Scene {
     expect_traffic(duo, duo.client, duo.server);
     duo.settle();
   }
+  struct Granted {
+    Buffer memory;
+    RemoteKey key;
+  };
+  // Memory of the server, filled with 7.
+  Granted grant(size_t bytes, Right rights) {
+    Buffer memory = test::filled(*duo.far, bytes, 7);
+    auto key = duo.server.grant(memory, {.rights = rights});
+    REQUIRE(key.ok());
+    return {std::move(memory), *key};
+  }
   void finish(Tally& tally) {
     CHECK(duo.until([&] { return tally.ended(); }));
     INFO(tally.text());
@@ -44,165 +55,148 @@ struct Scene {
   Duo duo;
 };
 
-TEST_CASE("a read or write of N chunks takes one call for each list of them",
-          "[verbs][doorbells]") {
-  Scene scene;
+TEST_CASE_METHOD(Scene, "a read or write of N chunks takes one call for each list of them",
+                 "[verbs][doorbells]") {
   for (size_t chunks : {size_t{1}, size_t{2}, size_t{8}, kList, 2 * kList, 3 * kList + 1}) {
     INFO(chunks << " chunks");
-    Buffer memory = test::filled(*scene.duo.far, chunks * kChunk, 7);
-    auto key = scene.duo.server.grant(memory, {.rights = Right::kReadWrite});
-    REQUIRE(key.ok());
+    auto [memory, key] = grant(chunks * kChunk, Right::kReadWrite);
     for (bool write : {false, true}) {
       INFO("write " << write);
-      Tally& tally = scene.duo.tally();
-      Doorbells rung(scene.fabric);
+      Tally& tally = duo.tally();
+      Doorbells rung(fabric);
       if (write) {
         tally.expect(
-            scene.duo.client.write(*key, 0, test::tensor(*scene.duo.near, chunks * kChunk, 8),
-                                   tally.options()),
+            duo.client.write(key, 0, test::tensor(*duo.near, chunks * kChunk, 8), tally.options()),
             OperationKind::kWrite);
       } else {
-        Buffer room = test::room(*scene.duo.near, chunks * kChunk);
-        tally.expect(scene.duo.client.read(*key, 0, std::move(room), tally.options()),
+        Buffer room = test::room(*duo.near, chunks * kChunk);
+        tally.expect(duo.client.read(key, 0, std::move(room), tally.options()),
                      OperationKind::kRead, 1, 7);
       }
-      scene.finish(tally);
+      finish(tally);
       CHECK(rung() == (chunks + kList - 1) / kList);
     }
     CHECK(test::holds(memory.bytes(), 8));
-    CHECK(scene.duo.server.revoke(*key).ok());
+    CHECK(duo.server.revoke(key).ok());
   }
-  CHECK(scene.fabric->largest_send_list() == kList);
+  CHECK(fabric->largest_send_list() == kList);
 }
 
-TEST_CASE("an operation that finds the device idle leaves in its own call", "[verbs][doorbells]") {
-  Scene scene;
-  Buffer memory = test::filled(*scene.duo.far, kChunk, 7);
-  auto key = scene.duo.server.grant(memory, {.rights = Right::kAll});
-  REQUIRE(key.ok());
+TEST_CASE_METHOD(Scene, "an operation that finds the device idle leaves in its own call",
+                 "[verbs][doorbells]") {
+  auto [memory, key] = grant(kChunk, Right::kAll);
   for (OperationKind kind : {OperationKind::kRead, OperationKind::kWrite, OperationKind::kAtomic,
                              OperationKind::kRead}) {
     INFO(static_cast<int>(kind));
-    Tally& tally = scene.duo.tally();
-    Doorbells rung(scene.fabric);
+    Tally& tally = duo.tally();
+    Doorbells rung(fabric);
     if (kind == OperationKind::kRead) {
-      Buffer room = test::room(*scene.duo.near, kChunk);
-      tally.expect(scene.duo.client.read(*key, 0, std::move(room), tally.options()), kind, 1);
+      Buffer room = test::room(*duo.near, kChunk);
+      tally.expect(duo.client.read(key, 0, std::move(room), tally.options()), kind, 1);
     } else if (kind == OperationKind::kWrite) {
-      Tensor tensor = test::tensor(*scene.duo.near, kChunk, 8);
-      tally.expect(scene.duo.client.write(*key, 0, std::move(tensor), tally.options()), kind);
+      Tensor tensor = test::tensor(*duo.near, kChunk, 8);
+      tally.expect(duo.client.write(key, 0, std::move(tensor), tally.options()), kind);
     } else {
-      Buffer room = test::room(*scene.duo.near, 8);
-      tally.expect(
-          scene.duo.client.atomic(*key, 0, {.operand = 1}, std::move(room), tally.options()), kind,
-          1);
+      Buffer room = test::room(*duo.near, 8);
+      tally.expect(duo.client.atomic(key, 0, {.operand = 1}, std::move(room), tally.options()),
+                   kind, 1);
     }
     CHECK(rung() == 1);
-    scene.finish(tally);
+    finish(tally);
     CHECK(rung() == 1);
   }
-  CHECK(scene.duo.server.revoke(*key).ok());
+  CHECK(duo.server.revoke(key).ok());
 }
 
-TEST_CASE("receives go back to the device eight at a time", "[verbs][doorbells]") {
-  Scene scene;
-  const uint64_t before = scene.fabric->calls("post_recv");
+TEST_CASE_METHOD(Scene, "receives go back to the device eight at a time", "[verbs][doorbells]") {
+  const uint64_t before = fabric->calls("post_recv");
   Gain frames("verbs.messages_posted");
   for (int i = 0; i < 256; ++i) {
-    Tally &sent = scene.duo.tally(), &received = scene.duo.tally();
-    Buffer room = test::room(*scene.duo.far, 100);
-    received.expect(scene.duo.server.receive({.tag = 1}, std::move(room), received.options()),
+    Tally &sent = duo.tally(), &received = duo.tally();
+    Buffer room = test::room(*duo.far, 100);
+    received.expect(duo.server.receive({.tag = 1}, std::move(room), received.options()),
                     OperationKind::kReceive, 1, 1);
-    sent.expect(scene.duo.client.send(1, test::tensor(*scene.duo.near, 100, 1), sent.options()),
+    sent.expect(duo.client.send(1, test::tensor(*duo.near, 100, 1), sent.options()),
                 OperationKind::kSend);
-    scene.finish(sent);
-    scene.finish(received);
+    finish(sent);
+    finish(received);
   }
-  const uint64_t calls = scene.fabric->calls("post_recv") - before;
+  const uint64_t calls = fabric->calls("post_recv") - before;
   CHECK(frames() >= 256);
   // Each end has up to seven that it has not given back, from before or at the end.
   CHECK(calls + 2 >= frames() / 8);
   CHECK(calls <= frames() / 8 + 2);
 }
 
-TEST_CASE("operations of one turn go out together, but for the first of an idle device",
-          "[verbs][doorbells]") {
-  Scene scene;
-  Buffer memory = test::filled(*scene.duo.far, kChunk, 7);
-  auto key = scene.duo.server.grant(memory, {.rights = Right::kAll});
-  REQUIRE(key.ok());
-  Tally& tally = scene.duo.tally();
-  Doorbells rung(scene.fabric);
+TEST_CASE_METHOD(Scene,
+                 "operations of one turn go out together, but for the first of an idle device",
+                 "[verbs][doorbells]") {
+  auto [memory, key] = grant(kChunk, Right::kAll);
+  Tally& tally = duo.tally();
+  Doorbells rung(fabric);
   for (int i = 0; i < 5; ++i) {
+    tally.expect(duo.client.read(key, 0, test::room(*duo.near, kChunk), tally.options()),
+                 OperationKind::kRead, 1);
     tally.expect(
-        scene.duo.client.read(*key, 0, test::room(*scene.duo.near, kChunk), tally.options()),
-        OperationKind::kRead, 1);
-    tally.expect(scene.duo.client.atomic(*key, 0, {.operand = 1}, test::room(*scene.duo.near, 8),
-                                         tally.options()),
-                 OperationKind::kAtomic, 1);
+        duo.client.atomic(key, 0, {.operand = 1}, test::room(*duo.near, 8), tally.options()),
+        OperationKind::kAtomic, 1);
   }
   CHECK(rung() == 1);
-  (void)scene.duo.near->progress();
+  (void)duo.near->progress();
   CHECK(rung() == 2);
-  scene.finish(tally);
+  finish(tally);
   CHECK(rung() == 2);
-  CHECK(scene.duo.server.revoke(*key).ok());
+  CHECK(duo.server.revoke(key).ok());
 }
 
-TEST_CASE("a small message is posted at once, not at the next turn", "[verbs][doorbells]") {
-  Scene scene;
-  Tally &sent = scene.duo.tally(), &received = scene.duo.tally();
+TEST_CASE_METHOD(Scene, "a small message is posted at once, not at the next turn",
+                 "[verbs][doorbells]") {
+  Tally &sent = duo.tally(), &received = duo.tally();
   for (Tag tag = 1; tag <= 3; ++tag) {
-    received.expect(
-        scene.duo.server.receive({.tag = tag}, test::room(*scene.duo.far, 100), received.options()),
-        OperationKind::kReceive, 1, tag);
-    Doorbells rung(scene.fabric);
-    sent.expect(scene.duo.client.send(tag, test::tensor(*scene.duo.near, 100, tag), sent.options()),
+    received.expect(duo.server.receive({.tag = tag}, test::room(*duo.far, 100), received.options()),
+                    OperationKind::kReceive, 1, tag);
+    Doorbells rung(fabric);
+    sent.expect(duo.client.send(tag, test::tensor(*duo.near, 100, tag), sent.options()),
                 OperationKind::kSend);
     CHECK(rung() == 1);
   }
-  scene.finish(sent);
-  scene.finish(received);
+  finish(sent);
+  finish(received);
 }
 
-TEST_CASE("a window goes out with the message that names it", "[verbs][doorbells]") {
-  Scene scene;
-  Tally &sent = scene.duo.tally(), &received = scene.duo.tally();
+TEST_CASE_METHOD(Scene, "a window goes out with the message that names it", "[verbs][doorbells]") {
+  Tally &sent = duo.tally(), &received = duo.tally();
   Gain bound("verbs.windows_bound");
-  Doorbells rung(scene.fabric);
-  sent.expect(
-      scene.duo.client.send(1, test::tensor(*scene.duo.near, 8 * kChunk, 1), sent.options()),
-      OperationKind::kSend);
+  Doorbells rung(fabric);
+  sent.expect(duo.client.send(1, test::tensor(*duo.near, 8 * kChunk, 1), sent.options()),
+              OperationKind::kSend);
   CHECK(bound() == 1);
   CHECK(rung() == 1);
-  Buffer room = test::room(*scene.duo.far, 8 * kChunk);
-  received.expect(scene.duo.server.receive({.tag = 1}, std::move(room), received.options()),
+  Buffer room = test::room(*duo.far, 8 * kChunk);
+  received.expect(duo.server.receive({.tag = 1}, std::move(room), received.options()),
                   OperationKind::kReceive, 1, 1);
-  scene.finish(sent);
-  scene.finish(received);
+  finish(sent);
+  finish(received);
   // The offer with its window, the reads, what says that they are done, the window's end.
   CHECK(rung() == 4);
 }
 
-TEST_CASE("an early request and its answer take a call each, and one for the window's end",
-          "[verbs][doorbells]") {
-  Scene scene;
-  Tally &asked = scene.duo.tally(), &answered = scene.duo.tally();
-  Shelf& shelf = scene.duo.shelf(*scene.duo.far, answered);
+TEST_CASE_METHOD(Scene,
+                 "an early request and its answer take a call each, and one for the window's end",
+                 "[verbs][doorbells]") {
+  Tally &asked = duo.tally(), &answered = duo.tally();
+  Shelf& shelf = duo.shelf(*duo.far, answered);
   shelf.size = 8 * kChunk;
-  scene.duo.server.core().set_want_handler(&shelf);
-  WantOptions want{.key_id = 40,
-                   .key = "key",
-                   .step = 1,
-                   .destination = test::room(*scene.duo.near, 8 * kChunk)};
-  Doorbells rung(scene.fabric);
-  asked.expect(scene.duo.client.core().post_want(want, asked.options()), OperationKind::kWant, 1,
-               41);
+  duo.server.core().set_want_handler(&shelf);
+  WantOptions want{
+      .key_id = 40, .key = "key", .step = 1, .destination = test::room(*duo.near, 8 * kChunk)};
+  Doorbells rung(fabric);
+  asked.expect(duo.client.core().post_want(want, asked.options()), OperationKind::kWant, 1, 41);
   CHECK(rung() == 1);
-  scene.finish(asked);
-  scene.finish(answered);
+  finish(asked);
+  finish(answered);
   CHECK(rung() <= 4);
-  scene.duo.server.core().set_want_handler(nullptr);
+  duo.server.core().set_want_handler(nullptr);
 }
 
 // Whatever was posted comes back, and nothing is waited for that was not.
@@ -216,14 +210,12 @@ TEST_CASE("of a list that the device takes in part, what it took is accounted fo
       Scene scene(options);
       Bystander bystander(scene.duo);
       Gain overdue("verbs.flushes_overdue"), posted("verbs.doorbells");
-      Buffer memory = test::filled(*scene.duo.far, 8 * kChunk, 7);
-      auto key = scene.duo.server.grant(memory, {.rights = Right::kRead});
-      REQUIRE(key.ok());
+      auto [memory, key] = scene.grant(8 * kChunk, Right::kRead);
       Tally& tally = scene.duo.tally();
       scene.fabric.with_faults([&](FakeFaults& faults) { faults.refuse_request(refused, ENOMEM); });
       uint64_t carried = scene.fabric->bytes_carried();
       tally.expect(
-          scene.duo.client.read(*key, 0, test::room(*scene.duo.near, 8 * kChunk), tally.options()),
+          scene.duo.client.read(key, 0, test::room(*scene.duo.near, 8 * kChunk), tally.options()),
           OperationKind::kRead, 1);
       CHECK(scene.duo.until([&] { return tally.ended(); }));
       tally.check();
@@ -243,16 +235,14 @@ TEST_CASE(
     INFO("request " << refused);
     Scene scene;
     Gain overdue("verbs.flushes_overdue");
-    Buffer memory = test::filled(*scene.duo.far, 8 * kChunk, 7);
-    auto key = scene.duo.server.grant(memory, {.rights = Right::kRead});
-    REQUIRE(key.ok());
+    auto [memory, key] = scene.grant(8 * kChunk, Right::kRead);
     Tally& tally = scene.duo.tally();
     scene.fabric.with_faults([&](FakeFaults& faults) {
       faults.refuse_request(refused, ENOMEM);
       faults.fail("post_send", 2, ENOMEM, 1'000'000);
     });
     tally.expect(
-        scene.duo.client.read(*key, 0, test::room(*scene.duo.near, 8 * kChunk), tally.options()),
+        scene.duo.client.read(key, 0, test::room(*scene.duo.near, 8 * kChunk), tally.options()),
         OperationKind::kRead, 1);
     CHECK(scene.duo.until([&] { return tally.ended(); }));
     tally.check();
@@ -271,16 +261,14 @@ TEST_CASE("memory registered for a request goes with it, posted or refused", "[v
     options.policy = {.order = FakePolicy::Order::kSlow, .ticks = 50};
     Scene scene(options);
     Gain foreign("verbs.foreign_registrations"), overdue("verbs.flushes_overdue");
-    Buffer memory = test::filled(*scene.duo.far, own.size(), 7);
-    auto key = scene.duo.server.grant(memory, {.rights = Right::kWrite});
-    REQUIRE(key.ok());
+    auto [memory, key] = scene.grant(own.size(), Right::kWrite);
     Tally& tally = scene.duo.tally();
     scene.fabric.with_faults([&](FakeFaults& faults) { faults.refuse_request(refused, EINVAL); });
     for (size_t i = 0; i < 8; ++i) {
       auto source = Tensor::wrap(
           own.data() + i * 4096, TensorDescriptor::bytes(4096), [](void*) noexcept {}, nullptr);
       REQUIRE(source.ok());
-      tally.expect(scene.duo.client.write(*key, i * 4096, std::move(*source), tally.options()),
+      tally.expect(scene.duo.client.write(key, i * 4096, std::move(*source), tally.options()),
                    OperationKind::kWrite);
     }
     CHECK(scene.duo.until([&] { return tally.ended(); }));
