@@ -1,4 +1,5 @@
-"""Charts as inline SVG, without script: lines over message sizes, and the bar of one figure. Knows no experiment.
+"""Charts as inline SVG, without script: lines over message sizes, and the bar of one figure. Knows
+no experiment.
 
 Series differ by colour (Okabe and Ito's, which colour-blind readers tell apart), by marker and by
 dashes. Colours are CSS variables, so that light and dark are the page's choice. Text is laid out
@@ -21,11 +22,13 @@ def number(value):
 def log_position(value, low, high, first, last):
     if high == low:
         return (first + last) / 2
-    return first + (math.log(value) - math.log(low)) / (math.log(high) - math.log(low)) * (last - first)
+    return first + (math.log(value) - math.log(low)) / (math.log(high) - math.log(low)) * (
+        last - first)
 
 
 def decades(low, high):
-    """Round tick values from below `low` to above `high`: 1, 10, 100; with 2 and 5 between if there are few."""
+    """Round tick values from below `low` to above `high`: 1, 10, 100; with 2 and 5 between if there
+    are few."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 2 else (1,)
     ticks = [step * 10.0 ** power for power in range(first, last + 1) for step in steps]
@@ -38,7 +41,10 @@ def decades(low, high):
 
 
 def tick_text(value):
-    return f"{value:g}" if 1e-3 <= value < 1e5 else f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-")
+    return (
+        f"{value:g}"
+        if 1e-3 <= value < 1e5
+        else f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-"))
 
 
 def short_size(size):
@@ -54,7 +60,10 @@ def marker(kind, x, y, style):
         return f'<circle {at} cx="{number(x)}" cy="{number(y)}" r="3"/>'
     if kind % 4 == 1:
         return f'<rect {at} x="{number(x - 2.7)}" y="{number(y - 2.7)}" width="5.4" height="5.4"/>'
-    shape = ((0, -3.6), (3.3, 2.6), (-3.3, 2.6)) if kind % 4 == 2 else ((0, -3.8), (3.8, 0), (0, 3.8), (-3.8, 0))
+    shape = (
+        ((0, -3.6), (3.3, 2.6), (-3.3, 2.6))
+        if kind % 4 == 2
+        else ((0, -3.8), (3.8, 0), (0, 3.8), (-3.8, 0)))
     points = " ".join(f"{number(x + dx)},{number(y + dy)}" for dx, dy in shape)
     return f'<polygon {at} points="{points}"/>'
 
@@ -66,8 +75,10 @@ def dashes(index):
 
 def legend_key(index):
     """The line and marker of a series, for a legend in HTML."""
-    return (f'<svg class="key" viewBox="0 0 26 10" width="26" height="10" aria-hidden="true"><line class="line s{index % SERIES}" x1="0" y1="5" x2="26" y2="5"{dashes(index)}/>'
-            f'{marker(index, 13, 5, index % SERIES)}</svg>')
+    return (
+        '<svg class="key" viewBox="0 0 26 10" width="26" height="10" aria-hidden="true"><line'
+        f' class="line s{index % SERIES}" x1="0" y1="5" x2="26"'
+        f' y2="5"{dashes(index)}/>{marker(index, 13, 5, index % SERIES)}</svg>')
 
 
 def lines(series, unit, title):
@@ -77,45 +88,75 @@ def lines(series, unit, title):
     ticks = decades(min(point[1] for point in points), max(point[3] for point in points))
 
     def at(size, value):
-        return (log_position(size, sizes[0], sizes[-1], LEFT + 8, RIGHT - 8), log_position(value, ticks[0], ticks[-1], BOTTOM, TOP))
+        return (
+            log_position(size, sizes[0], sizes[-1], LEFT + 8, RIGHT - 8),
+            log_position(value, ticks[0], ticks[-1], BOTTOM, TOP))
 
-    out = [f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}">']
+    out = [
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+        f' aria-label="{html.escape(title)}">']
     for tick in ticks:
         y = number(at(sizes[0], tick)[1])
-        out.append(f'<line class="grid" x1="{LEFT}" y1="{y}" x2="{RIGHT}" y2="{y}"/>'
-                   f'<text x="{LEFT - 5}" y="{number(float(y) + 3.5)}" text-anchor="end">{tick_text(tick)}</text>')
+        out.append(
+            f'<line class="grid" x1="{LEFT}" y1="{y}" x2="{RIGHT}" y2="{y}"/><text x="{LEFT - 5}"'
+            f' y="{number(float(y) + 3.5)}" text-anchor="end">{tick_text(tick)}</text>')
     for size in spread_out(sizes):
         x = number(at(size, ticks[0])[0])
-        out.append(f'<text x="{x}" y="{BOTTOM + 14}" text-anchor="middle">{short_size(size)}</text>')
-    out.append(f'<text x="{(LEFT + RIGHT) // 2}" y="{HEIGHT - 4}" text-anchor="middle">{html.escape(unit)}, by bytes of a message</text>')
+        out.append(
+            f'<text x="{x}" y="{BOTTOM + 14}" text-anchor="middle">{short_size(size)}</text>')
+    out.append(
+        f'<text x="{(LEFT + RIGHT) // 2}" y="{HEIGHT - 4}"'
+        f' text-anchor="middle">{html.escape(unit)}, by bytes of a message</text>')
     for index, line in enumerate(series.values()):
-        out += one_line(index, [(at(size, low), at(size, middle), at(size, high)) for size, low, middle, high in sorted(line)])
+        out += one_line(
+            index,
+            [
+                (at(size, low), at(size, middle), at(size, high))
+                for size, low, middle, high in sorted(line)])
     return "\n".join(out + ["</svg>"])
 
 
 def points(named, x_unit, y_unit, title):
-    """An SVG of [(name, x, y, on the front)] on logarithmic axes, each with a number; those on the front are joined. The numbers are for a legend."""
-    x_ticks, y_ticks = (decades(min(values), max(values)) for values in ([each[1] for each in named], [each[2] for each in named]))
+    """An SVG of [(name, x, y, on the front)] on logarithmic axes, each with a number; those on the
+    front are joined. The numbers are for a legend."""
+    x_ticks, y_ticks = (
+        decades(min(values), max(values))
+        for values in ([each[1] for each in named], [each[2] for each in named]))
 
     def at(x, y):
-        return log_position(x, x_ticks[0], x_ticks[-1], LEFT + 8, RIGHT - 8), log_position(y, y_ticks[0], y_ticks[-1], BOTTOM, TOP)
+        return log_position(x, x_ticks[0], x_ticks[-1], LEFT + 8, RIGHT - 8), log_position(
+            y, y_ticks[0], y_ticks[-1], BOTTOM, TOP)
 
-    out = [f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(title)}">']
+    out = [
+        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img"'
+        f' aria-label="{html.escape(title)}">']
     for tick in y_ticks:
         y = number(at(x_ticks[0], tick)[1])
-        out.append(f'<line class="grid" x1="{LEFT}" y1="{y}" x2="{RIGHT}" y2="{y}"/><text x="{LEFT - 5}" y="{number(float(y) + 3.5)}" text-anchor="end">{tick_text(tick)}</text>')
-    out += [f'<text x="{number(at(tick, y_ticks[0])[0])}" y="{BOTTOM + 14}" text-anchor="middle">{tick_text(tick)}</text>' for tick in x_ticks]
-    out.append(f'<text x="{(LEFT + RIGHT) // 2}" y="{HEIGHT - 4}" text-anchor="middle">{html.escape(x_unit)}, against {html.escape(y_unit)}</text>')
-    front = " ".join(",".join(map(number, at(x, y))) for _, x, y, best in sorted(named, key=lambda each: each[1]) if best)
+        out.append(
+            f'<line class="grid" x1="{LEFT}" y1="{y}" x2="{RIGHT}" y2="{y}"/><text x="{LEFT - 5}"'
+            f' y="{number(float(y) + 3.5)}" text-anchor="end">{tick_text(tick)}</text>')
+    out += [
+        f'<text x="{number(at(tick, y_ticks[0])[0])}" y="{BOTTOM + 14}"'
+        f' text-anchor="middle">{tick_text(tick)}</text>'
+        for tick in x_ticks]
+    out.append(
+        f'<text x="{(LEFT + RIGHT) // 2}" y="{HEIGHT - 4}"'
+        f' text-anchor="middle">{html.escape(x_unit)}, against {html.escape(y_unit)}</text>')
+    front = " ".join(
+        ",".join(map(number, at(x, y)))
+        for _, x, y, best in sorted(named, key=lambda each: each[1])
+        if best)
     out.append(f'<polyline class="line s0" points="{front}"/>')
     for index, (_, x, y, best) in enumerate(named):
         out.append(marker(0 if best else 1, *at(x, y), 0 if best else 1))
-        out.append(f'<text x="{number(at(x, y)[0] + 6)}" y="{number(at(x, y)[1] - 5)}">{index + 1}</text>')
+        out.append(
+            f'<text x="{number(at(x, y)[0] + 6)}" y="{number(at(x, y)[1] - 5)}">{index + 1}</text>')
     return "\n".join(out + ["</svg>"])
 
 
 def spread_out(sizes):
-    """Tick sizes far enough apart that their texts do not touch: first and last, and what fits between."""
+    """Tick sizes far enough apart that their texts do not touch: first and last, and what fits
+    between."""
     room = (RIGHT - LEFT - 16) / max(math.log(sizes[-1] / sizes[0]), 1e-9) if len(sizes) > 1 else 0
     kept = [sizes[0]]
     for size in sizes[1:]:
@@ -130,16 +171,22 @@ def one_line(index, points):
     out = [f'<polyline class="line s{style}" points="{path}"{dashes(index)}/>']
     for low, middle, high in points:
         if abs(low[1] - high[1]) > 1:
-            out.append(f'<line class="error s{style}" x1="{number(middle[0])}" y1="{number(low[1])}" x2="{number(middle[0])}" y2="{number(high[1])}"/>')
+            out.append(
+                f'<line class="error s{style}" x1="{number(middle[0])}" y1="{number(low[1])}"'
+                f' x2="{number(middle[0])}" y2="{number(high[1])}"/>')
         out.append(marker(index, *middle, style))
     return out
 
 
 def bar(low, middle, high, most, ours):
-    """The bar of one figure with its interval, from zero to `most`. Stretches with its cell; no text."""
+    """The bar of one figure with its interval, from zero to `most`. Stretches with its cell; no
+    text."""
     scale = 1000.0 / most if most > 0 else 0.0
     x0, x, x1 = (number(value * scale) for value in (low, middle, high))
     style = "ours" if ours else "theirs"
-    return (f'<svg class="bar" viewBox="0 0 1000 12" preserveAspectRatio="none" aria-hidden="true"><rect class="{style}" x="0" y="2" width="{x}" height="8"/>'
-            f'<line class="whisker" x1="{x0}" y1="6" x2="{x1}" y2="6"/><line class="whisker" x1="{x0}" y1="3" x2="{x0}" y2="9"/>'
-            f'<line class="whisker" x1="{x1}" y1="3" x2="{x1}" y2="9"/></svg>')
+    return (
+        '<svg class="bar" viewBox="0 0 1000 12" preserveAspectRatio="none"'
+        f' aria-hidden="true"><rect class="{style}" x="0" y="2" width="{x}" height="8"/><line'
+        f' class="whisker" x1="{x0}" y1="6" x2="{x1}" y2="6"/><line class="whisker" x1="{x0}"'
+        f' y1="3" x2="{x0}" y2="9"/><line class="whisker" x1="{x1}" y1="3" x2="{x1}" y2="9"/></svg>'
+    )

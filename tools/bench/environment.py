@@ -20,5 +20,7 @@ def _version(root):
 
 
 def _commit(root):
-    done = subprocess.run(["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12"], capture_output=True,
+        text=True, check=False)
     return done.stdout.strip() or "unknown"

@@ -23,7 +23,8 @@ def load():
 
 
 def select(experiments, only):
-    """The experiments that `only` names, in their own order; a question's name stands for it alone."""
+    """The experiments that `only` names, in their own order; a question's name stands for it
+    alone."""
     if only is None:
         return experiments
     by_id = {one["id"].lower(): one for one in experiments}
@@ -44,7 +45,8 @@ def select(experiments, only):
 
 def asking(names):
     """The experiments that ask any of these questions, with these questions alone."""
-    narrow = [dict(one, questions=[name for name in one["questions"] if name in names]) for one in load()]
+    narrow = [
+        dict(one, questions=[name for name in one["questions"] if name in names]) for one in load()]
     return [one for one in narrow if one["questions"]]
 
 
@@ -54,7 +56,10 @@ def _key(name):
 
 
 def _no_such(name, known):
-    near = max(known, key=lambda each: (difflib.SequenceMatcher(None, _key(name), each.lower()).ratio(), -_apart(name, each)))
+    near = max(
+        known,
+        key=lambda each: (
+            difflib.SequenceMatcher(None, _key(name), each.lower()).ratio(), -_apart(name, each)))
     return f"no experiment {name!r}; did you mean {near}? (sluice bench --list names all)"
 
 
@@ -75,19 +80,34 @@ def questions_of(experiments, quick, peers):
 
 
 def needing_devices(asked):
-    """Of these questions the rows that need an RDMA device or the kernel module; questions without such rows are left out."""
-    return {name: questions.needing_devices(one) for name, one in asked.items() if any("device" in row for row in one["rows"])}
+    """Of these questions the rows that need an RDMA device or the kernel module; questions without
+    such rows are left out."""
+    return {
+        name: questions.needing_devices(one)
+        for name, one in asked.items()
+        if any("device" in row for row in one["rows"])}
 
 
 def commands_of(asked, bin_folder):
     """How many commands a round takes, of those whose programs are there."""
-    return sum(len({tuple(row["command"]) for row in one["rows"] if compare.missing_program(row, bin_folder) is None}) for one in asked.values())
+    return sum(
+        len(
+            {
+                tuple(row["command"])
+                for row in one["rows"]
+                if compare.missing_program(row, bin_folder) is None})
+        for one in asked.values())
 
 
 def narrowed(experiments, asked, every_target=False):
-    """The same questions with the rows that decide something: those of targets, baselines, and figures beside an original's. Peers stay."""
+    """The same questions with the rows that decide something: those of targets, baselines, and
+    figures beside an original's. Peers stay."""
     beside = {}
     for ours in (each["ours"] for one in experiments for each in one["original"] if "ours" in each):
-        beside.setdefault(ours["question"], set()).update((ours["row"], ours.get("of", ours["row"]), *ours.get("plus", [])))
-    return {name: questions.narrowed(one, beside.get(name, set()) | {row["name"] for row in one["rows"] if "peer" in row}, every_target)
-            for name, one in asked.items()}
+        beside.setdefault(ours["question"], set()).update(
+            (ours["row"], ours.get("of", ours["row"]), *ours.get("plus", [])))
+    return {
+        name: questions.narrowed(
+            one, beside.get(name, set()) | {row["name"] for row in one["rows"] if "peer" in row},
+            every_target)
+        for name, one in asked.items()}

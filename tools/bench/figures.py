@@ -1,15 +1,20 @@
 #!/usr/bin/env python3
-"""Ties the documents to the recorded result: writes every figure in them that stands between marks, and all of docs/bench-report.md.
+"""Ties the documents to the recorded result: writes every figure in them that stands between marks,
+and all of docs/bench-report.md.
 
-    tools/bench/figures.py                        compares: names each figure that the recorded result does not have, and ends with 1
-    tools/bench/figures.py --write                writes the documents anew from tools/bench/recorded.json
-    tools/bench/figures.py --record night/result.json   takes that result as the recorded one, and writes the documents
+    tools/bench/figures.py                        compares: names each figure that the recorded
+                                                  result does not have, and ends with 1
+    tools/bench/figures.py --write                writes the documents anew from
+                                                  tools/bench/recorded.json
+    tools/bench/figures.py --record night/result.json   takes that result as the recorded one, and
+                                                        writes the documents
 
 A mark is a comment, which no reader sees: <!--=question: row-->0.15 us<!--/--> is the row's figure,
-<!--=question: row / other row-->1.2 (1.1 to 1.3)<!--/--> the median of the rounds' ratios, <!--=E10: what-->...<!--/--> what
-stands beside the original's figure, and <!--?question: row / other row-->pass<!--/--> the verdict of a target. A block
-<!--targets question other-question--> ... <!--/targets--> is the table of their targets, <!--verdicts--> ... <!--/verdicts-->
-that of how many targets each question has passed.
+<!--=question: row / other row-->1.2 (1.1 to 1.3)<!--/--> the median of the rounds' ratios,
+<!--=E10: what-->...<!--/--> what stands beside the original's figure, and <!--?question: row /
+other row-->pass<!--/--> the verdict of a target. A block
+<!--targets question other-question--> ... <!--/targets--> is the table of their targets,
+<!--verdicts--> ... <!--/verdicts--> that of how many targets each question has passed.
 """
 import argparse
 import difflib
@@ -56,21 +61,28 @@ def load(path=RECORDED):
 
 
 class Figures:
-    """What the marks stand for, in one result. A row that the catalogue has and the result has not is ABSENT; a name that neither has is Unknown."""
+    """What the marks stand for, in one result. A row that the catalogue has and the result has not
+    is ABSENT; a name that neither has is Unknown."""
 
     def __init__(self, result):
         self._result = result
         self._answers = {one["question"]: one for one in result["answers"]}
-        self._beside = {one["id"]: {each["what"]: each for each in one["original"]} for one in result["experiments"]}
+        self._beside = {
+            one["id"]: {each["what"]: each for each in one["original"]}
+            for one in result["experiments"]}
         self._known = catalogue.load()
         self._asked = catalogue.questions_of(self._known, quick=False, peers=True)
 
     def of(self, kind, source, name):
         if kind == "?":
             return self._verdict(source, name)
-        whats = [each["what"] for one in self._known if one["id"] == source for each in one["original"]]
+        whats = [
+            each["what"] for one in self._known if one["id"] == source for each in one["original"]]
         # "module" is a question and an experiment.
-        return self._figure(source, name) if source in self._asked and name not in whats else self._beside_original(source, name)
+        return (
+            self._figure(source, name)
+            if source in self._asked and name not in whats
+            else self._beside_original(source, name))
 
     def _figure(self, question, name):
         ours, _, other = name.partition(" / ")
@@ -94,11 +106,18 @@ class Figures:
 
     def _verdict(self, question, name):
         _must_be(question, list(self._asked), "the catalogue")
-        _must_be(name, [report.compared(_whole(target)) for target in self._asked[question]["targets"]], question)
-        targets = {report.compared(target): target for target in self._answers.get(question, {"targets": []})["targets"]}
+        _must_be(
+            name, [report.compared(_whole(target)) for target in self._asked[question]["targets"]],
+            question)
+        targets = {
+            report.compared(target): target
+            for target in self._answers.get(question, {"targets": []})["targets"]}
         if name not in targets or targets[name]["ratio"] is None:
             return ABSENT
-        few = f", {targets[name]['ratio']['rounds']} of {targets[name]['rounds_needed']} rounds" if judging.wants_rounds(targets[name]) else ""
+        few = (
+            f", {targets[name]['ratio']['rounds']} of {targets[name]['rounds_needed']} rounds"
+            if judging.wants_rounds(targets[name])
+            else "")
         return targets[name]["verdict"] + few
 
     def block(self, kind, questions_named):
@@ -110,15 +129,27 @@ class Figures:
 
     def _targets(self, names):
         lines = []
-        for target in (target for name in names for target in self._answers.get(name, {"targets": []})["targets"]):
+        for target in (
+            target
+            for name in names
+            for target in self._answers.get(name, {"targets": []})["targets"]
+        ):
             compared, bound, ratio = report.target_line(target)[2:].split(" | ")[:3]
             lines.append(f"| {compared} | {bound} | {ratio} | {target['verdict']} |")
-        return ["| recorded target | bound | ratio | verdict |", "|---|---|---|---|", *lines] if lines else [f"({ABSENT}: {', '.join(names)})"]
+        return (
+            ["| recorded target | bound | ratio | verdict |", "|---|---|---|---|", *lines]
+            if lines
+            else [f"({ABSENT}: {', '.join(names)})"])
 
     def _verdicts(self):
         words = (judging.PASS, judging.FAIL, judging.INCONCLUSIVE, judging.MISSING)
-        counted = [(name, [target["verdict"] for target in answer["targets"]]) for name, answer in self._answers.items() if answer["targets"]]
-        lines = [f"| `{name}` | " + " | ".join(str(verdicts.count(word) or "") for word in words) + " |" for name, verdicts in counted]
+        counted = [
+            (name, [target["verdict"] for target in answer["targets"]])
+            for name, answer in self._answers.items()
+            if answer["targets"]]
+        lines = [
+            f"| `{name}` | " + " | ".join(str(verdicts.count(word) or "") for word in words) + " |"
+            for name, verdicts in counted]
         return [f"| question | {' | '.join(words)} |", "|---|---|---|---|---|", *lines]
 
 
@@ -129,13 +160,21 @@ def _whole(target):
 def _must_be(name, known, where):
     if name not in known:
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)
-        raise Unknown(f"{where} has no {name!r}; did you mean {near[0]!r}?" if near else f"{where} has no {name!r}")
+        raise Unknown(
+            f"{where} has no {name!r}; did you mean {near[0]!r}?"
+            if near
+            else f"{where} has no {name!r}")
 
 
 def written(text, figures):
     """The document with every mark's figure as the result has it."""
-    text = MARK.sub(lambda mark: f"<!--{mark[1]}{mark[2]}: {mark[3]}-->{summary.cell(figures.of(mark[1], mark[2], mark[3]))}<!--/-->", text)
-    return BLOCK.sub(lambda block: block[1] + figures.block(block[2], block[3].split()) + block[4], text)
+    text = MARK.sub(
+        lambda mark: (
+            f"<!--{mark[1]}{mark[2]}:"
+            f" {mark[3]}-->{summary.cell(figures.of(mark[1], mark[2], mark[3]))}<!--/-->"),
+        text)
+    return BLOCK.sub(
+        lambda block: block[1] + figures.block(block[2], block[3].split()) + block[4], text)
 
 
 def report_text(result):
@@ -143,7 +182,8 @@ def report_text(result):
 
 
 def pages(result):
-    """(path, text as it is, text as it must be) of every document that has figures of the recorded result."""
+    """(path, text as it is, text as it must be) of every document that has figures of the recorded
+    result."""
     figures = Figures(result)
     for name in QUOTING:
         path = os.path.join(ROOT, name)
@@ -159,7 +199,11 @@ def pages(result):
 
 def wrong_lines(before, after):
     """(line number, as it is, as it must be) of the lines that differ."""
-    return [(number, one, other) for number, (one, other) in enumerate(zip(before.splitlines() + [""], after.splitlines() + [""]), 1) if one != other]
+    return [
+        (number, one, other)
+        for number, (one, other) in enumerate(
+            zip(before.splitlines() + [""], after.splitlines() + [""]), 1)
+        if one != other]
 
 
 def compact(result):
@@ -170,9 +214,11 @@ def compact(result):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the documents")
-    parser.add_argument("--record", metavar="FILE", help="of sluice bench --report: the result to take")
+    parser.add_argument(
+        "--record", metavar="FILE", help="of sluice bench --report: the result to take")
     options = parser.parse_args(arguments)
     result = load(options.record or RECORDED)
     if options.record:
@@ -185,7 +231,10 @@ def main(arguments):
                 file.write(after)
             continue
         for number, one, other in wrong_lines(before, after)[:5]:
-            print(f"{os.path.relpath(path, ROOT)}:{number}: the recorded result has {other[:200]!r}, not {one[:200]!r}; tools/bench/figures.py --write", file=sys.stderr)
+            print(
+                f"{os.path.relpath(path, ROOT)}:{number}: the recorded result has {other[:200]!r},"
+                f" not {one[:200]!r}; tools/bench/figures.py --write",
+                file=sys.stderr)
         wrong += before != after
     return 1 if wrong else 0
 

@@ -1,6 +1,8 @@
-"""The rows that need an RDMA device or the kernel module, measured in a guest of the lab by the same program. Judges nothing.
+"""The rows that need an RDMA device or the kernel module, measured in a guest of the lab by the
+same program. Judges nothing.
 
-The guest's rounds.json lies in a folder of the report, which the guest can write to: a run that is interrupted goes on from it.
+The guest's rounds.json lies in a folder of the report, which the guest can write to: a run that is
+interrupted goes on from it.
 """
 import json
 import os
@@ -23,28 +25,38 @@ TIMEOUT = "12h"
 def wanted(asked):
     """The names of the questions with rows that this machine lacks the device for."""
     lacks = {"rdma": not machine.rdma_devices(), "module": not machine.has_module()}
-    return [name for name, one in asked.items() if any(lacks.get(row.get("device"), False) for row in one["rows"])]
+    return [
+        name
+        for name, one in asked.items()
+        if any(lacks.get(row.get("device"), False) for row in one["rows"])]
 
 
 def command(options, names):
     """What the lab is to run. `options` as bench.py read them."""
-    folder, module = os.path.join(os.path.abspath(options.report), FOLDER), os.path.join(options.bin, MODULE)
-    bench = [sys.executable, "-B", os.path.join(compare.ROOT, "tools", "bench", "bench.py"), "--devices", "--only", ",".join(names),
-             "--rounds", str(options.rounds), "--max-steal", str(options.max_steal), "--report", folder]
+    folder, module = os.path.join(os.path.abspath(options.report), FOLDER), os.path.join(
+        options.bin, MODULE)
+    bench = [
+        sys.executable, "-B", os.path.join(compare.ROOT, "tools", "bench", "bench.py"), "--devices",
+        "--only", ",".join(names), "--rounds", str(options.rounds), "--max-steal",
+        str(options.max_steal), "--report", folder]
     bench += ["--" + name for name in ("judge", "peers", "replace") if getattr(options, name)]
     load = f"/sbin/insmod {shlex.quote(module)}; " if os.path.exists(module) else ""
-    return [sys.executable, "-B", LAB, "run", "--memory", MEMORY, "--timeout", TIMEOUT, "--artifacts", folder, "--",
-            "sh", "-c", f"/sbin/modprobe veth; {load}exec {shlex.join(bench)}"]
+    return [
+        sys.executable, "-B", LAB, "run", "--memory", MEMORY, "--timeout", TIMEOUT, "--artifacts",
+        folder, "--", "sh", "-c", f"/sbin/modprobe veth; {load}exec {shlex.join(bench)}"]
 
 
 def run(options, names, say):
-    """The guest's result, of this run and those before it; None if there is none. Blocks until the guest has ended."""
+    """The guest's result, of this run and those before it; None if there is none. Blocks until the
+    guest has ended."""
     folder = os.path.join(options.report, FOLDER)
     os.makedirs(folder, exist_ok=True)
     say(f"in a guest of the lab: {', '.join(names)}")
-    # The folder of programs by the environment, which the guest has too: an argument would be in the result.
+    # The folder of programs by the environment, which the guest has too: an argument would be in
+    # the result.
     environment = dict(os.environ, SLUICE_BENCH_BIN=options.bin)
-    lab = subprocess.Popen(command(options, names), cwd=compare.ROOT, stdout=subprocess.DEVNULL, env=environment)
+    lab = subprocess.Popen(
+        command(options, names), cwd=compare.ROOT, stdout=subprocess.DEVNULL, env=environment)
     try:
         code = lab.wait()
     finally:
@@ -52,7 +64,9 @@ def run(options, names, say):
             lab.terminate()  # it ends its guest
             lab.wait()
     if code not in (0, 1):
-        say(f"the guest ended with {code}; what it measured counts. Its logs are in {folder}; sluice lab run -- true tries a guest")
+        say(
+            f"the guest ended with {code}; what it measured counts. Its logs are in {folder};"
+            " sluice lab run -- true tries a guest")
     return recorded(options)
 
 

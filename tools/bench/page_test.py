@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of what `sluice bench` writes for people: the page, the summary and the charts, of a recorded run and of made-up ones."""
+"""Tests of what `sluice bench` writes for people: the page, the summary and the charts, of a
+recorded run and of made-up ones."""
 import html.parser
 import json
 import os
@@ -62,7 +63,11 @@ class Page(unittest.TestCase):
         text = page.html(recorded())
         read = tags(text)
         self.assertNotIn("script", [tag for tag, _ in read.seen])
-        self.assertFalse([attributes for _, attributes in read.seen if {"src", "onload", "onclick", "style"} & set(attributes)])
+        self.assertFalse(
+            [
+                attributes
+                for _, attributes in read.seen
+                if {"src", "onload", "onclick", "style"} & set(attributes)])
         self.assertNotRegex(text, r"https?://|@import|url\(")
         self.assertLessEqual(read.links - {""}, read.ids)
         self.assertIn("svg", [tag for tag, _ in read.seen])
@@ -91,7 +96,9 @@ class Page(unittest.TestCase):
                 return {each: poisoned(inner, each) for each, inner in value.items()}
             if isinstance(value, list):
                 return [poisoned(inner, key) for inner in value]
-            free = key in ("asks", "title", "source", "note", "why", "what", "said", "here", "command", "started", "series", "kernel", "cpu", "verdict")
+            free = key in (
+                "asks", "title", "source", "note", "why", "what", "said", "here", "command",
+                "started", "series", "kernel", "cpu", "verdict")
             return evil if isinstance(value, str) and free else value
 
         read = tags(page.html(poisoned(recorded())))
@@ -99,19 +106,37 @@ class Page(unittest.TestCase):
         self.assertIn("alert(", " ".join(read.texts))
 
     def test_of_few_rounds_says_so_at_the_top_and_beside_each_target(self):
-        ask = {"question": "alloc", "asks": "?", "baseline": "a", "rows": [{"name": name, "command": [name], "metric": "one_way_ns"} for name in "ab"],
-               "targets": [{"row": "b", "of": "a", "at_most": 3.0}], "left_out": 4}
-        ran = [{"figures": {name: {"state": "ok", "why": "", "value": 1.0, "unchecked": False} for name in "ab"}, "steal_percent": 0.0, "foreign_percent": 0.0, "rejected": False}]
-        one = {"id": "alloc", "title": "t", "source": "s", "questions": ["alloc"], "original": [], "missing": []}
-        about = {key: recorded()[key] for key in ("command", "started", "seconds", "interrupted", "out_of_time", "environment", "peers")}
+        ask = {
+            "question": "alloc", "asks": "?", "baseline": "a",
+            "rows": [{"name": name, "command": [name], "metric": "one_way_ns"} for name in "ab"],
+            "targets": [{"row": "b", "of": "a", "at_most": 3.0}], "left_out": 4}
+        ran = [
+            {
+                "figures": {
+                    name: {"state": "ok", "why": "", "value": 1.0, "unchecked": False}
+                    for name in "ab"},
+                "steal_percent": 0.0, "foreign_percent": 0.0, "rejected": False}]
+        one = {
+            "id": "alloc", "title": "t", "source": "s", "questions": ["alloc"], "original": [],
+            "missing": []}
+        about = {
+            key: recorded()[key]
+            for key in (
+                "command", "started", "seconds", "interrupted", "out_of_time", "environment",
+                "peers")}
         built = documents.build([one], {"alloc": ask}, {"alloc": ran}, about)
         shown = " ".join(tags(page.html(built)).texts)
-        for said in ("1 of 1 target is not judged, with 1 round where", "(1 of 7 rounds)", "--quick left out 4 more rows"):
+        for said in (
+            "1 of 1 target is not judged, with 1 round where", "(1 of 7 rounds)",
+            "--quick left out 4 more rows"
+        ):
             self.assertIn(said, shown)
         for text in (summary.markdown(built), summary.short(built)):
             self.assertIn("1 of 1 target is not judged", text)
 
-    def test_shows_every_experiment_of_the_catalogue_with_every_row_beside_what_the_original_said(self):
+    def test_shows_every_experiment_of_the_catalogue_with_every_row_beside_what_the_original_said(
+        self,
+    ):
         known = catalogue.load()
         result = made_up.run_of(known, recorded())
         read = tags(page.html(result))
@@ -155,7 +180,8 @@ class Charts(unittest.TestCase):
             self.assertTrue(2 <= len(ticks) <= 8, ticks)
 
     def test_numbers_the_points_of_settings_and_joins_those_on_the_front(self):
-        drawn = chart.points([("a", 10, 5, True), ("b", 10, 50, False), ("c", 1000, 40, True)], "GB/s", "us", "t")
+        drawn = chart.points(
+            [("a", 10, 5, True), ("b", 10, 50, False), ("c", 1000, 40, True)], "GB/s", "us", "t")
         self.assertEqual((drawn.count("<circle"), drawn.count("<rect")), (2, 1))
         front = re.search(r'<polyline [^>]*points="([^"]+)"', drawn)[1].split()
         self.assertEqual(len(front), 2)
@@ -165,9 +191,13 @@ class Charts(unittest.TestCase):
 
     def test_points_lie_inside_and_higher_figures_higher(self):
         drawn = chart.lines({"a": [(1, 2, 3, 4), (1 << 22, 300, 400, 600)]}, "us", "t")
-        marks = [(float(x), float(y)) for x, y in re.findall(r'<circle [^>]*cx="([\d.]+)" cy="([\d.]+)"', drawn)]
+        marks = [
+            (float(x), float(y))
+            for x, y in re.findall(r'<circle [^>]*cx="([\d.]+)" cy="([\d.]+)"', drawn)]
         self.assertEqual(len(marks), 2)
-        self.assertTrue(all(chart.LEFT <= x <= chart.RIGHT and chart.TOP <= y <= chart.BOTTOM for x, y in marks))
+        self.assertTrue(
+            all(chart.LEFT <= x <= chart.RIGHT and chart.TOP <= y <= chart.BOTTOM for x, y in marks)
+        )
         self.assertLess(marks[1][1], marks[0][1])
         self.assertEqual(drawn.count('class="error'), 2)
 

@@ -1,7 +1,9 @@
-"""What makes rounds of two runs one series: the same machine, the same programs, the same rows. Reads files; runs nothing.
+"""What makes rounds of two runs one series: the same machine, the same programs, the same rows.
+Reads files; runs nothing.
 
-A result (sluice.bench/1) keeps enough of every round to go on from it. Rounds of one question add up only if all of what
-`identity()` holds is the same: ratios are of rows that ran one after the other, so a row that changed spoils its question.
+A result (sluice.bench/1) keeps enough of every round to go on from it. Rounds of one question add
+up only if all of what `identity()` holds is the same: ratios are of rows that ran one after the
+other, so a row that changed spoils its question.
 """
 import hashlib
 import os
@@ -10,8 +12,11 @@ import shutil
 import compare
 import schedule
 
-# Of the environment: what a figure depends on and a reboot may change. Load and memory in use are not among them.
-MACHINE = ("cpu", "cpus", "kernel", "mitigations", "governor", "clocksource", "thp", "thp_shmem", "rdma_devices")
+# Of the environment: what a figure depends on and a reboot may change. Load and memory in use are
+# not among them.
+MACHINE = (
+    "cpu", "cpus", "kernel", "mitigations", "governor", "clocksource", "thp", "thp_shmem",
+    "rdma_devices")
 # Rounds in which a row says this were not finished; they do not count when a run goes on.
 UNFINISHED = (schedule.INTERRUPTED, schedule.NO_TIME)
 
@@ -31,10 +36,12 @@ class Programs:
         self._bin, self._digests = bin_folder, {}
 
     def of(self, question):
-        """One digest of the rows: their names, their commands, and what is in the programs and scripts they name."""
+        """One digest of the rows: their names, their commands, and what is in the programs and
+        scripts they name."""
         digest = hashlib.sha256()
         for row in question["rows"]:
-            digest.update(repr((row["name"], row["metric"], row["command"], row.get("select", {}))).encode())
+            digest.update(
+                repr((row["name"], row["metric"], row["command"], row.get("select", {}))).encode())
             for part in row["command"] + row.get("needs", []):
                 digest.update(self._file(part).encode())
         return digest.hexdigest()[:16]
@@ -43,7 +50,10 @@ class Programs:
         if part not in self._digests:
             expanded, = compare.expand([part], self._bin, "")
             path = os.path.join(compare.ROOT, expanded)
-            self._digests[part] = self._digest_of(path if os.path.isfile(path) else shutil.which(expanded) if "/" not in expanded else None)
+            self._digests[part] = self._digest_of(
+                path
+                if os.path.isfile(path)
+                else shutil.which(expanded) if "/" not in expanded else None)
         return self._digests[part]
 
     @staticmethod
@@ -65,8 +75,12 @@ def rounds_of(answer):
         figures = {row["name"]: _figure(row, at) for row in answer["rows"]}
         if any(figure["why"] in UNFINISHED for figure in figures.values()):
             continue
-        rounds.append({"figures": figures, "steal_percent": answer["steal_percent"][at], "foreign_percent": answer["foreign_percent"][at],
-                       "rejected": answer["rejected"][at], "started": answer["times"][at], "seconds": answer["seconds"][at]})
+        rounds.append(
+            {
+                "figures": figures, "steal_percent": answer["steal_percent"][at],
+                "foreign_percent": answer["foreign_percent"][at],
+                "rejected": answer["rejected"][at], "started": answer["times"][at],
+                "seconds": answer["seconds"][at]})
     return rounds
 
 
@@ -82,7 +96,8 @@ def measured(rounds):
 
 
 def rounds_before(result, asked, identities, replace):
-    """{question: rounds} of `result` that a run of `asked` goes on from. Raises Differs for rounds that would be lost, unless `replace`."""
+    """{question: rounds} of `result` that a run of `asked` goes on from. Raises Differs for rounds
+    that would be lost, unless `replace`."""
     before, lost = {name: [] for name in asked}, {}
     for answer in result["answers"] if result else []:
         name = answer["question"]
@@ -95,8 +110,10 @@ def rounds_before(result, asked, identities, replace):
             lost[name] = _why(answer.get("taken"), identities[name])
     if lost and not replace:
         first = next(iter(lost))
-        raise Differs(f"{len(lost)} question{'s' * (len(lost) != 1)} there ({', '.join(list(lost)[:3])}{' ...' if len(lost) > 3 else ''}) "
-                      f"cannot be gone on with: {lost[first]}; give another folder, or --replace to measure them anew")
+        raise Differs(
+            f"{len(lost)} question{'s' * (len(lost) != 1)} there"
+            f" ({', '.join(list(lost)[:3])}{' ...' if len(lost) > 3 else ''}) cannot be gone on"
+            f" with: {lost[first]}; give another folder, or --replace to measure them anew")
     return before
 
 
@@ -105,12 +122,15 @@ def _why(taken, now):
         return "recorded before rounds could be gone on from"
     if taken["machine"] != now["machine"]:
         key = next(key for key in MACHINE if taken["machine"].get(key) != now["machine"].get(key))
-        return f"another machine ({key} was {taken['machine'].get(key)}, is {now['machine'].get(key)})"
+        return (
+            f"another machine ({key} was {taken['machine'].get(key)}, is {now['machine'].get(key)})"
+        )
     return "other programs, or other rows (--quick, --judge, --peers and --only are part of it)"
 
 
 def joined(one, other):
-    """The rounds of two answers to one question, each once, in the order in which they ran; None if they do not add up."""
+    """The rounds of two answers to one question, each once, in the order in which they ran; None if
+    they do not add up."""
     if "taken" not in one or one["taken"] != other.get("taken"):
         return None
     by_time = {each["started"]: each for answer in (one, other) for each in rounds_of(answer)}
@@ -119,8 +139,23 @@ def joined(one, other):
 
 def question_of(answer):
     """The question that an answer was given to, as far as rounds of it can be judged again."""
-    rows = [dict({key: row[key] for key in ("name", "metric", "note", "series", "size", "peer") if key in row}, command=answer["commands"][row["name"]])
-            for row in answer["rows"]]
-    targets = [{key: target[key] for key in ("row", "of", "at_most", "at_least", "note", "best", "over", "of_over") if target.get(key) is not None}
-               for target in answer["targets"]]
-    return dict({key: answer[key] for key in ("question", "asks", "baseline", "left_out", "pareto") if key in answer}, rows=rows, targets=targets)
+    rows = [
+        dict(
+            {
+                key: row[key]
+                for key in ("name", "metric", "note", "series", "size", "peer")
+                if key in row},
+            command=answer["commands"][row["name"]])
+        for row in answer["rows"]]
+    targets = [
+        {
+            key: target[key]
+            for key in ("row", "of", "at_most", "at_least", "note", "best", "over", "of_over")
+            if target.get(key) is not None}
+        for target in answer["targets"]]
+    return dict(
+        {
+            key: answer[key]
+            for key in ("question", "asks", "baseline", "left_out", "pareto")
+            if key in answer},
+        rows=rows, targets=targets)

@@ -1,10 +1,12 @@
-"""Runs the questions: round after round over all of them, within the time there is, until done or interrupted.
+"""Runs the questions: round after round over all of them, within the time there is, until done or
+interrupted.
 
 Breadth first: after one round of everything there is something to say about everything. Where
 time is limited, no question and no command may take so much of it that the others get none, and of
-what is left after the first round the shortest questions take theirs first: more of them get rounds.
-Knows no experiment and no format. A round that was begun and not finished counts only if it is a
-question's first: then the rows that did not run say why. A run may begin with the rounds of an earlier one.
+what is left after the first round the shortest questions take theirs first: more of them get
+rounds. Knows no experiment and no format. A round that was begun and not finished counts only if it
+is a question's first: then the rows that did not run say why. A run may begin with the rounds of an
+earlier one.
 """
 import time
 
@@ -14,18 +16,23 @@ import question as catalogue
 
 # A row that has never run is taken to last so long: most take 0.3 to 3 s.
 GUESS_SECONDS = 1.0
-# Of a limited time, a question's first round may take twice its even share of what is left, as long as half an
-# even share of the whole remains for each of the others;
+# Of a limited time, a question's first round may take twice its even share of what is left, as long
+# as half an even share of the whole remains for each of the others;
 LARGEST_SHARE, KEPT_SHARE = 2.0, 0.5
-# and a command may take so much: a program that hangs, as a bare one does that lost a frame, would take all of it.
+# and a command may take so much: a program that hangs, as a bare one does that lost a frame, would
+# take all of it.
 COMMAND_SECONDS = 15.0
 NO_TIME, INTERRUPTED = "no time was left for it", "interrupted"
 
 
 class Schedule:
-    """`questions` by name. `progress(text, done, total, seconds_left)` is called before each command."""
+    """`questions` by name. `progress(text, done, total, seconds_left)` is called before each
+    command."""
 
-    def __init__(self, questions, options, progress, run=compare.run_once, clock=time.monotonic, before=None, kept=lambda: None):
+    def __init__(
+        self, questions, options, progress, run=compare.run_once, clock=time.monotonic, before=None,
+        kept=lambda: None
+    ):
         """`before`: rounds of an earlier run by question. `kept()` is called after each round."""
         self.questions, self.options, self.progress = questions, options, progress
         self.run_row, self.clock, self.kept = run, clock, kept
@@ -39,7 +46,8 @@ class Schedule:
         self._judged = {}  # question -> (rounds, the targets that want more)
 
     def execute(self):
-        """{name: rounds}. Returns early by an interrupt or the deadline, never by a failing command."""
+        """{name: rounds}. Returns early by an interrupt or the deadline, never by a failing
+        command."""
         try:
             while not self._stopped() and self._one_turn():
                 pass
@@ -57,7 +65,10 @@ class Schedule:
             kept = KEPT_SHARE * (self.deadline - self.clock()) / len(waiting)
         for at, name in enumerate(waiting):
             if not self._stopped() and self._fits(name):
-                self._share = self.deadline if self.rounds[name] else self._share_of(name, len(waiting) - at, kept)
+                self._share = (
+                    self.deadline
+                    if self.rounds[name]
+                    else self._share_of(name, len(waiting) - at, kept))
                 self._one_round(name)
         return bool(waiting)
 
@@ -73,14 +84,21 @@ class Schedule:
         return judging.DECISIVE_ROUNDS if self._undecided(name) else self.options.rounds
 
     def _undecided(self, name):
-        """The targets that more rounds than were asked for may judge: those within 5 % of their bound."""
+        """The targets that more rounds than were asked for may judge: those within 5 % of their
+        bound."""
         rounds, question = self.rounds[name], self.questions[name]
-        if not self.options.judge or sum(not one["rejected"] for one in rounds) < self.options.rounds:
+        if (
+            not self.options.judge
+            or sum(not one["rejected"] for one in rounds) < self.options.rounds
+        ):
             return []
         if self._judged.get(name, (0, []))[0] != len(rounds):
             metrics = {row["name"]: row["metric"] for row in question["rows"]}
-            said = [(target, compare.judge(target, metrics[target["row"]], rounds)) for target in question["targets"]]
-            self._judged[name] = (len(rounds), [target for target, each in said if judging.wants_rounds(each)])
+            said = [
+                (target, compare.judge(target, metrics[target["row"]], rounds))
+                for target in question["targets"]]
+            self._judged[name] = (
+                len(rounds), [target for target, each in said if judging.wants_rounds(each)])
         return self._judged[name][1]
 
     def _stopped(self):
@@ -98,14 +116,19 @@ class Schedule:
             return None
         left = self.deadline - self.clock()
         shares = self.questions[name].get("shares", LARGEST_SHARE)
-        return self.clock() + min(left * min(1.0, shares / questions_left), left - kept * (questions_left - 1))
+        return self.clock() + min(
+            left * min(1.0, shares / questions_left), left - kept * (questions_left - 1))
 
     def _one_round(self, name):
         rows, so_far = self.questions[name]["rows"], self.rounds[name]
         self._label, self._done_before_round = (name, len(so_far) + 1), self._done
         undecided = self._undecided(name)
-        only = {row for target in undecided for row in catalogue.names_in(target)} if undecided else None
-        one = compare.run_round(rows, self.options.bin, len(so_far), self.options.max_steal, self._run, only)
+        only = (
+            {row for target in undecided for row in catalogue.names_in(target)}
+            if undecided
+            else None)
+        one = compare.run_round(
+            rows, self.options.bin, len(so_far), self.options.max_steal, self._run, only)
         self.out_of_time = self.deadline is not None and self.clock() >= self.deadline
         if not self._stopped() or not so_far:
             so_far.append(one)
@@ -113,7 +136,8 @@ class Schedule:
 
     def _run(self, row, bin_folder):
         if self.interrupted or self._share_is_used():
-            return compare.outcome(compare.ROW_MISSING, INTERRUPTED if self.interrupted else NO_TIME)
+            return compare.outcome(
+                compare.ROW_MISSING, INTERRUPTED if self.interrupted else NO_TIME)
         name, number = self._label
         self.progress(f"{name}, round {number}: {row['name']}", self._done, *self._ahead())
         started = self.clock()
@@ -134,7 +158,9 @@ class Schedule:
     def _in_time(self, row):
         if self._share is None:
             return row
-        limit = min(row.get("limit_seconds", compare.LIMIT_SECONDS), COMMAND_SECONDS, self._share - self.clock())
+        limit = min(
+            row.get("limit_seconds", compare.LIMIT_SECONDS), COMMAND_SECONDS,
+            self._share - self.clock())
         return dict(row, limit_seconds=max(limit, 0.1))
 
     def _round_seconds(self, name):
@@ -146,9 +172,13 @@ class Schedule:
 
     def _ahead(self):
         """(commands in all, seconds left), as far as can be told: repeated rounds come on top."""
-        commands = {name: len({tuple(row["command"]) for row in one["rows"]}) for name, one in self.questions.items()}
-        rounds_left = {name: max(self._asked(name) - len(self.rounds[name]), 0) for name in self.questions}
-        total = self._done_before_round + sum(commands[name] * rounds_left[name] for name in self.questions)
+        commands = {
+            name: len({tuple(row["command"]) for row in one["rows"]})
+            for name, one in self.questions.items()}
+        rounds_left = {
+            name: max(self._asked(name) - len(self.rounds[name]), 0) for name in self.questions}
+        total = self._done_before_round + sum(
+            commands[name] * rounds_left[name] for name in self.questions)
         seconds = sum(self._round_seconds(name) * rounds_left[name] for name in self.questions)
         if self.deadline is not None:
             seconds = min(seconds, self.deadline - self.clock())
