@@ -23,7 +23,9 @@ class BeforeAfter(unittest.TestCase):
     def program(self, name, p50, rate, code=0):
         path = os.path.join(self.folder.name, name)
         with open(path, "w", encoding="utf-8") as file:
-            file.write(f"#!/bin/sh\necho p50_ns,bytes_per_second,messages_per_second\necho {p50},{rate},{rate}\necho no such path >&2\nexit {code}\n")
+            file.write(
+                "#!/bin/sh\necho p50_ns,bytes_per_second,messages_per_second\necho"
+                f" {p50},{rate},{rate}\necho no such path >&2\nexit {code}\n")
         os.chmod(path, stat.S_IRWXU)
         return path
 
@@ -49,13 +51,18 @@ class BeforeAfter(unittest.TestCase):
 
     def test_all_figures_are_in_the_json(self):
         path = os.path.join(self.folder.name, "out.json")
-        self.run_it(self.program("old", 100, 1000), self.program("new", 100, 1000), "--only", "udp send_lat", "--json", path)
+        self.run_it(
+            self.program("old", 100, 1000), self.program("new", 100, 1000), "--only",
+            "udp send_lat", "--json", path)
         with open(path, encoding="utf-8") as file:
             row, = json.load(file)
-        self.assertEqual((row["row"], row["old"], len(row["ratios"])), ("udp send_lat 64", [100.0] * 21, 21))
+        self.assertEqual(
+            (row["row"], row["old"], len(row["ratios"])), ("udp send_lat 64", [100.0] * 21, 21))
 
     def test_a_program_that_fails_is_named_with_what_it_said(self):
-        code, _, errors = self.run_it(self.program("old", 100, 1000), self.program("new", 1, 1, code=3), "--only", "shm send_lat")
+        code, _, errors = self.run_it(
+            self.program("old", 100, 1000), self.program("new", 1, 1, code=3), "--only",
+            "shm send_lat")
         self.assertEqual(code, 2)
         self.assertIn("exit code 3: no such path", errors)
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Ratios of a result of compare.py, of rounds in which both rows met the machine in one of its two states.
+"""Ratios of a result of compare.py, of rounds in which both rows met the machine in one of its two
+states.
 
     benchmarks/compare.py shm_latency --rounds 15 --json out.json
     benchmarks/by_state.py out.json "sluice send_lat" "UCX 1.22 tag_lat posix"
 
-The host moves the two processors nearer together or farther apart (docs/performance.md): latencies then come in
-two groups, with nothing between. A row's figures are cut at their widest gap, if that is a factor of 1.25 at
-least; a row without such a gap met one state only, and is compared with whatever the other row met. If neither
-has one, all rounds are of one state, which the bare flag tells.
+The host moves the two processors nearer together or farther apart (docs/performance.md): latencies
+then come in two groups, with nothing between. A row's figures are cut at their widest gap, if that
+is a factor of 1.25 at least; a row without such a gap met one state only, and is compared with
+whatever the other row met. If neither has one, all rounds are of one state, which the bare flag
+tells.
 Exit code: 0; 1 if no round has both rows in one state; 2 for bad usage.
 """
 import argparse
@@ -45,7 +47,8 @@ def rows_of(document):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", help="what compare.py --json wrote")
     parser.add_argument("row")
     parser.add_argument("of")
@@ -58,7 +61,9 @@ def main(arguments):
     found = ratios(rows[options.row], rows[options.of])
     for state, values in found.items():
         if values:
-            print(f"{options.row} / {options.of}, {state}: {statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f}), rounds: {len(values)}")
+            print(
+                f"{options.row} / {options.of}, {state}: {statistics.median(values):.2f}"
+                f" ({min(values):.2f} to {max(values):.2f}), rounds: {len(values)}")
     return 0 if any(found.values()) else 1
 
 

@@ -77,7 +77,8 @@ class HeldSignals:
 
 
 def started(command):
-    """(process, the signals held while it started): release them where the process is sure to be ended."""
+    """(process, the signals held while it started): release them where the process is sure to be
+    ended."""
     held = HeldSignals()
     try:
         return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -88,7 +89,8 @@ def started(command):
 
 
 def run_command(command, limit_seconds):
-    """(exit code, stdout, stderr); the whole process group is gone afterwards, whatever ends this."""
+    """(exit code, stdout, stderr); the whole process group is gone afterwards, whatever ends
+    this."""
     process, held = started(command)
     try:
         held.release()
@@ -129,7 +131,9 @@ def run_once(row, bin_folder):
         if code == EXIT_NOTHING_TO_RUN_ON:
             return outcome(ROW_MISSING, _last_line(errors))
         if code != 0:
-            return outcome(FAILED, _last_line(errors) if code is None else f"exit {code}: {_last_line(errors)}")
+            return outcome(
+                FAILED, _last_line(errors) if code is None else f"exit {code}: {_last_line(errors)}"
+            )
         try:
             if "{json}" in row["command"]:
                 with open(json_path, encoding="utf-8") as file:
@@ -162,14 +166,18 @@ def figure_of(row, ran):
 
 
 def order_of(rows, number):
-    """The rows in the order of round `number`: another first row each time, every second time backwards."""
+    """The rows in the order of round `number`: another first row each time, every second time
+    backwards."""
     first = number % len(rows)
     rotated = rows[first:] + rows[:first]
     return rotated[::-1] if number % 2 else rotated
 
 
-def run_round(rows, bin_folder, number, max_steal=judging.MAX_STEAL_PERCENT, run=run_once, only=None):
-    """One round: figures by row name, and what the machine did meanwhile. Rows with one command share one execution.
+def run_round(
+    rows, bin_folder, number, max_steal=judging.MAX_STEAL_PERCENT, run=run_once, only=None
+):
+    """One round: figures by row name, and what the machine did meanwhile. Rows with one command
+    share one execution.
 
     `only`: names of the rows that run, all if None; the others have no figure in this round.
     """
@@ -182,12 +190,15 @@ def run_round(rows, bin_folder, number, max_steal=judging.MAX_STEAL_PERCENT, run
             ran[key] = run(row, bin_folder)
         figures[row["name"]] = figure_of(row, ran[key])
     elsewhere = meter.since_last()
-    return {"figures": figures, "steal_percent": elsewhere["steal"], "foreign_percent": elsewhere["foreign"],
-            "rejected": elsewhere["steal"] > max_steal, "started": started, "seconds": round(time.monotonic() - begun, 2)}
+    return {
+        "figures": figures, "steal_percent": elsewhere["steal"],
+        "foreign_percent": elsewhere["foreign"], "rejected": elsewhere["steal"] > max_steal,
+        "started": started, "seconds": round(time.monotonic() - begun, 2)}
 
 
 def wants_another(rounds, asked):
-    """Rejected rounds are repeated, at most as many as were asked for: a machine that is always robbed ends too."""
+    """Rejected rounds are repeated, at most as many as were asked for: a machine that is always
+    robbed ends too."""
     counted = sum(not one["rejected"] for one in rounds)
     return counted < asked and len(rounds) < 2 * asked
 
@@ -196,8 +207,10 @@ def run_rounds(question, options, run=run_once):
     rounds = []
     while wants_another(rounds, options.rounds):
         rounds.append(run_round(question["rows"], options.bin, len(rounds), options.max_steal, run))
-        print(f"{question['question']}: round {len(rounds)} of {options.rounds}"
-              f"{' (not counted, run again: steal)' if rounds[-1]['rejected'] else ''}", file=sys.stderr)
+        print(
+            f"{question['question']}: round {len(rounds)} of {options.rounds}"
+            f"{' (not counted, run again: steal)' if rounds[-1]['rejected'] else ''}",
+            file=sys.stderr)
     return rounds
 
 
@@ -205,15 +218,20 @@ def row_summary(row, rounds, baseline):
     figures = [one["figures"][row["name"]] for one in rounds]
     bad = next((figure for figure in figures if figure["state"] != OK), None)
     values = column(row["name"], rounds)
-    result = {"name": row["name"], "metric": row["metric"], "note": row.get("note", ""),
-              "state": bad["state"] if bad else OK, "why": bad["why"] if bad else "",
-              "failed_rounds": sum(figure["state"] != OK for figure in figures),
-              "failures": [{"round": at, "state": figure["state"], "why": figure["why"]} for at, figure in enumerate(figures) if figure["state"] != OK],
-              "unchecked": any(figure["unchecked"] for figure in figures),
-              "values": values, "summary": judging.summary(values), "ratio": None}
+    result = {
+        "name": row["name"], "metric": row["metric"], "note": row.get("note", ""),
+        "state": bad["state"] if bad else OK, "why": bad["why"] if bad else "",
+        "failed_rounds": sum(figure["state"] != OK for figure in figures),
+        "failures": [
+            {"round": at, "state": figure["state"], "why": figure["why"]}
+            for at, figure in enumerate(figures)
+            if figure["state"] != OK],
+        "unchecked": any(figure["unchecked"] for figure in figures), "values": values,
+        "summary": judging.summary(values), "ratio": None}
     result.update({key: row[key] for key in ("series", "size", "peer") if key in row})
     if row["metric"] == baseline["metric"]:
-        result["ratio"] = judging.summary(judging.per_round(values, column(baseline["name"], rounds)))
+        result["ratio"] = judging.summary(
+            judging.per_round(values, column(baseline["name"], rounds)))
     return result
 
 
@@ -239,28 +257,32 @@ def judge(target, metric, rounds):
     verdict = judging.verdict(per_round, target.get("at_most"), target.get("at_least"))
     if absent and verdict == judging.PASS:
         verdict = judging.INCONCLUSIVE  # the best of the others may be the absent one
-    return {"row": target["row"], "of": of, "at_most": target.get("at_most"),
-            "at_least": target.get("at_least"), "note": target.get("note", ""),
-            "best": target.get("best"), "over": target.get("over"), "of_over": target.get("of_over"),
-            "ratio": judging.summary(per_round), "absent": absent, "verdict": verdict,
-            "rounds_needed": judging.rounds_needed(per_round, bound) if judging.present(per_round) else None}
+    return {
+        "row": target["row"], "of": of, "at_most": target.get("at_most"),
+        "at_least": target.get("at_least"), "note": target.get("note", ""),
+        "best": target.get("best"), "over": target.get("over"), "of_over": target.get("of_over"),
+        "ratio": judging.summary(per_round), "absent": absent, "verdict": verdict,
+        "rounds_needed": (
+            judging.rounds_needed(per_round, bound) if judging.present(per_round) else None)}
 
 
 def answer(question, rounds):
     rows = {row["name"]: row for row in question["rows"]}
     baseline = rows[question["baseline"]]
-    return {"question": question["question"], "asks": question["asks"],
-            **({"pareto": question["pareto"]} if "pareto" in question else {}),
-            "baseline": question["baseline"], "rounds": len(rounds), "left_out": question.get("left_out", 0),
-            "rejected_rounds": sum(one["rejected"] for one in rounds),
-            "rejected": [one["rejected"] for one in rounds],
-            "times": [one.get("started") for one in rounds],
-            "seconds": [one.get("seconds") for one in rounds],
-            "steal_percent": [one["steal_percent"] for one in rounds],
-            "foreign_percent": [one["foreign_percent"] for one in rounds],
-            "rows": [row_summary(row, rounds, baseline) for row in question["rows"]],
-            "targets": [judge(target, rows[target["row"]]["metric"], rounds)
-                        for target in question["targets"]]}
+    return {
+        "question": question["question"], "asks": question["asks"],
+        **({"pareto": question["pareto"]} if "pareto" in question else {}),
+        "baseline": question["baseline"], "rounds": len(rounds),
+        "left_out": question.get("left_out", 0),
+        "rejected_rounds": sum(one["rejected"] for one in rounds),
+        "rejected": [one["rejected"] for one in rounds],
+        "times": [one.get("started") for one in rounds],
+        "seconds": [one.get("seconds") for one in rounds],
+        "steal_percent": [one["steal_percent"] for one in rounds],
+        "foreign_percent": [one["foreign_percent"] for one in rounds],
+        "rows": [row_summary(row, rounds, baseline) for row in question["rows"]],
+        "targets": [
+            judge(target, rows[target["row"]]["metric"], rounds) for target in question["targets"]]}
 
 
 def question_path(name):
@@ -271,10 +293,13 @@ def parse_arguments(arguments):
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("questions", nargs="+", help="names in benchmarks/questions, or files")
-    parser.add_argument("--rows", action="append", metavar="PREFIX", help="only rows whose names begin so; may be given again")
+    parser.add_argument(
+        "--rows", action="append", metavar="PREFIX",
+        help="only rows whose names begin so; may be given again")
     parser.add_argument("--rounds", type=int, default=7, choices=range(1, 1001), metavar="N")
     parser.add_argument("--bin", default="bazel-bin", help="folder of the built programs")
-    parser.add_argument("--max-steal", type=float, default=judging.MAX_STEAL_PERCENT, metavar="PERCENT")
+    parser.add_argument(
+        "--max-steal", type=float, default=judging.MAX_STEAL_PERCENT, metavar="PERCENT")
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--markdown", metavar="FILE")
     parser.add_argument("--check", action="store_true", help="exit 1 if a target fails")
@@ -283,7 +308,8 @@ def parse_arguments(arguments):
 
 def main(arguments):
     options = parse_arguments(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that commands are ended
+    # so that commands are ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         asked = [questions.load(question_path(name)) for name in options.questions]
         if options.rows:

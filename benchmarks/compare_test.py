@@ -35,7 +35,9 @@ def line(p50, **more):
 
 def printing(document, exit_code=0):
     """A command that prints `document` and exits."""
-    return [sys.executable, "-c", f"print({json.dumps(json.dumps(document))}); raise SystemExit({exit_code})"]
+    return [
+        sys.executable, "-c",
+        f"print({json.dumps(json.dumps(document))}); raise SystemExit({exit_code})"]
 
 
 def row(name, command, **more):
@@ -68,12 +70,16 @@ class States(unittest.TestCase):
     def test_rounds_are_compared_in_which_both_rows_met_the_machine_in_one_state(self):
         ours, theirs = [155, 360, 370, 160, 365, None], [100, 400, 105, 98, 390, 400]
         found = by_state.ratios(ours, theirs)
-        self.assertEqual(found, {"near": [155 / 100, 160 / 98], "far": [360 / 400, 365 / 390], "one state": []})
+        self.assertEqual(
+            found, {"near": [155 / 100, 160 / 98], "far": [360 / 400, 365 / 390], "one state": []})
 
     def test_a_row_that_met_one_state_only_is_compared_in_the_state_of_the_other(self):
         self.assertEqual(by_state.states_of([100, 110, 120, None]), [None] * 4)
-        self.assertEqual(by_state.ratios([100, 110], [30, 160]), {"near": [100 / 30], "far": [110 / 160], "one state": []})
-        self.assertEqual(by_state.ratios([100, 0], [50, 50]), {"near": [], "far": [], "one state": [2]})
+        self.assertEqual(
+            by_state.ratios([100, 110], [30, 160]),
+            {"near": [100 / 30], "far": [110 / 160], "one state": []})
+        self.assertEqual(
+            by_state.ratios([100, 0], [50, 50]), {"near": [], "far": [], "one state": [2]})
 
 
 class Results(unittest.TestCase):
@@ -88,15 +94,22 @@ class Results(unittest.TestCase):
              "latency_ns": {"min": 1, "p50": size * 2, "p99": 9}, "bytes_per_second": 7,
              "cpu_ns_per_byte": 0.5, "verified_bytes": 10, "errors": 0} for size in (64, 128)]}
         record = row_results.select(row_results.parse(json.dumps(document)), {"size_bytes": 128})
-        self.assertEqual(record["metrics"],
-                         {"one_way_ns": 256, "one_way_p99_ns": 9, "bytes_per_second": 7, "cpu_seconds_per_gb": 0.5,
-                          "cpu_ns_per_message": 64})
+        self.assertEqual(
+            record["metrics"],
+            {
+                "one_way_ns": 256, "one_way_p99_ns": 9, "bytes_per_second": 7,
+                "cpu_seconds_per_gb": 0.5, "cpu_ns_per_message": 64})
         with self.assertRaisesRegex(row_results.Unreadable, "2 of 2"):
             row_results.select(row_results.parse(json.dumps(document)), {"test": "send_lat"})
 
     def test_of_sluice_perf_have_the_processor_of_each_end_where_it_says_so(self):
-        result = {"test": "send_bw", "transport": "tcp", "size_bytes": 64, "verified_bytes": 10, "errors": 0, "bytes_per_second": 7, "used": {"client": {"cpu_share": 0.5}, "server": None}}
-        metrics = row_results.parse(json.dumps({"schema": "sluice.perf/1", "results": [result]}))[0]["metrics"]
+        result = {
+            "test": "send_bw", "transport": "tcp", "size_bytes": 64, "verified_bytes": 10,
+            "errors": 0, "bytes_per_second": 7,
+            "used": {"client": {"cpu_share": 0.5}, "server": None}}
+        metrics = row_results.parse(json.dumps({"schema": "sluice.perf/1", "results": [result]}))[
+            0
+        ]["metrics"]
         self.assertEqual(metrics, {"bytes_per_second": 7, "cpu_percent_client": 50.0})
 
     def test_of_sluice_demo_are_the_median_pull_by_mode_and_path(self):
@@ -121,17 +134,32 @@ class Results(unittest.TestCase):
             self.assertEqual(row_results.parse(json.dumps(document))[0]["metrics"], {})
 
     def test_of_the_table_of_grpc_tensors_are_its_ways_in_seconds(self):
-        table = "16 MiB                ms         (min to max)     GB/s  x\ngRPC tcp           20.978   (20.978 to 20.978)     0.80\nexpert unix whole    7.288     (7.288 to 7.288)     2.30\n"
-        self.assertEqual([(each["mode"], each["step_seconds"]["p50"]) for each in grpc_rows.results(table)], [("gRPC tcp", 0.020978), ("expert unix whole", 0.007288)])
+        table = (
+            "16 MiB                ms         (min to max)     GB/s  x\ngRPC tcp           20.978  "
+            " (20.978 to 20.978)     0.80\nexpert unix whole    7.288     (7.288 to 7.288)    "
+            " 2.30\n")
+        self.assertEqual(
+            [(each["mode"], each["step_seconds"]["p50"]) for each in grpc_rows.results(table)],
+            [("gRPC tcp", 0.020978), ("expert unix whole", 0.007288)])
 
     def test_are_numbers(self):
         for value in (float("inf"), float("nan"), True, "5", None):
-            self.assertEqual(row_results.parse(json.dumps(line(31) | {"one_way_ns": value}))[0]["metrics"].get("one_way_ns"), None, value)
+            self.assertEqual(
+                row_results.parse(json.dumps(line(31) | {"one_way_ns": value}))[0]["metrics"].get(
+                    "one_way_ns"),
+                None, value)
 
     def test_of_an_empty_message_stand_though_there_was_no_byte_to_compare(self):
         def record(errors):
-            return row_results.parse(json.dumps({"schema": "sluice.perf/1", "results": [
-                {"size_bytes": 0, "latency_ns": {"p50": 5}, "cpu_ns_per_byte": 0, "errors": errors, "verified_bytes": 0}]}))[0]
+            return row_results.parse(
+                json.dumps(
+                    {
+                        "schema": "sluice.perf/1",
+                        "results": [
+                            {
+                                "size_bytes": 0, "latency_ns": {"p50": 5}, "cpu_ns_per_byte": 0,
+                                "errors": errors, "verified_bytes": 0}]})
+            )[0]
         self.assertEqual(record(0)["metrics"]["one_way_ns"], 5)
         self.assertNotIn("cpu_ns_per_message", record(0)["metrics"])
         self.assertEqual(record(1)["metrics"], {})
@@ -145,32 +173,55 @@ class Results(unittest.TestCase):
 class Comparison(unittest.TestCase):
     def test_judges_the_median_of_the_rounds_ratios(self):
         rows = [row("base", ["base"]), row("fast", ["fast"])]
-        figures = {"base": [100, 200, 100, 200, 100, 200, 100], "fast": [50, 100, 50, 120, 50, 90, 50]}
-        answer, text = ask(rows, [{"row": "fast", "of": "base", "at_most": 0.7}], run=scripted(figures))
+        figures = {
+            "base": [100, 200, 100, 200, 100, 200, 100], "fast": [50, 100, 50, 120, 50, 90, 50]}
+        answer, text = ask(
+            rows, [{"row": "fast", "of": "base", "at_most": 0.7}], run=scripted(figures))
         ratio = answer["rows"][1]["ratio"]
-        self.assertEqual([ratio[key] for key in ("median", "min", "max", "rounds")], [0.5, 0.45, 0.6, 7])
+        self.assertEqual(
+            [ratio[key] for key in ("median", "min", "max", "rounds")], [0.5, 0.45, 0.6, 7])
         self.assertEqual(answer["targets"][0]["verdict"], judging.PASS)
         self.assertIn("0.5 (0.45 to 0.6)", text)
 
     def test_says_inconclusive_in_the_table(self):
         rows = [row("base", ["base"]), row("near", ["near"])]
         figures = {"base": [100] * 7, "near": [90, 95, 100, 105, 110, 112, 114]}
-        answer, text = ask(rows, [{"row": "near", "of": "base", "at_most": 1.1}], run=scripted(figures))
+        answer, text = ask(
+            rows, [{"row": "near", "of": "base", "at_most": 1.1}], run=scripted(figures))
         self.assertEqual(answer["targets"][0]["verdict"], judging.INCONCLUSIVE)
         self.assertIn("| inconclusive |", text)
 
     def test_names_the_settings_that_no_other_beats_in_gain_and_cost(self):
         def point(name, gain, cost):
-            return [{"name": name + end, "metric": metric, "summary": judging.summary([value])} for end, metric, value in (("", "bytes_per_second", gain), (", CPU", "cpu_ns_per_message", cost))]
-        answer = {"pareto": ", CPU", "rows": point("slow", 1, 1) + point("less", 0.5, 1) + point("worse", 1, 2) + point("fast", 3, 3) + point("equal", 3, 3) + point("dearer", 3, 4) + [{"name": "alone", "metric": "bytes_per_second", "summary": None}]}
-        self.assertEqual([(name, best) for name, _, _, best in report.pareto(answer)], [("slow", True), ("less", False), ("worse", False), ("fast", True), ("equal", True), ("dearer", False)])
-        self.assertEqual([line.split(" | ")[0] for line in report.pareto_lines(answer)[3:]], ["| slow", "| fast", "| equal"])
+            return [
+                {"name": name + end, "metric": metric, "summary": judging.summary([value])}
+                for end, metric, value in (
+                    ("", "bytes_per_second", gain), (", CPU", "cpu_ns_per_message", cost))]
+        answer = {
+            "pareto": ", CPU",
+            "rows": (
+                point("slow", 1, 1)
+                + point("less", 0.5, 1)
+                + point("worse", 1, 2)
+                + point("fast", 3, 3)
+                + point("equal", 3, 3)
+                + point("dearer", 3, 4)
+                + [{"name": "alone", "metric": "bytes_per_second", "summary": None}])}
+        self.assertEqual(
+            [(name, best) for name, _, _, best in report.pareto(answer)],
+            [
+                ("slow", True), ("less", False), ("worse", False), ("fast", True), ("equal", True),
+                ("dearer", False)])
+        self.assertEqual(
+            [line.split(" | ")[0] for line in report.pareto_lines(answer)[3:]],
+            ["| slow", "| fast", "| equal"])
         self.assertEqual(report.pareto_lines({"rows": []}), [])
 
     def test_prints_no_number_for_a_row_whose_payload_was_wrong_in_one_round(self):
         rows = [row("base", ["base"]), row("wrong", ["wrong"])]
         figures = {"base": [100] * 7, "wrong": [77] * 3 + [compare.CORRUPT] + [77] * 3}
-        answer, text = ask(rows, [{"row": "wrong", "of": "base", "at_most": 1.0}], run=scripted(figures))
+        answer, text = ask(
+            rows, [{"row": "wrong", "of": "base", "at_most": 1.0}], run=scripted(figures))
         self.assertEqual(answer["rows"][1]["values"], [None] * 7)
         self.assertEqual(answer["targets"][0]["verdict"], judging.MISSING)
         table_row = next(each for each in text.splitlines() if each.startswith("| wrong"))
@@ -195,7 +246,9 @@ class Comparison(unittest.TestCase):
         self.assertEqual([each["summary"] for each in answer["rows"][1:]], [None] * 8)
 
     def test_reads_the_file_of_a_command_that_writes_one(self):
-        code = "import sys, json; json.dump({'one_way_ns': 5, 'verified': True}, open(sys.argv[1], 'w'))"
+        code = (
+            "import sys, json; json.dump({'one_way_ns': 5, 'verified': True}, open(sys.argv[1],"
+            " 'w'))")
         answer, _ = ask([row("base", [sys.executable, "-c", code, "{json}"])], rounds=1)
         self.assertEqual(answer["rows"][0]["values"], [5])
 
@@ -212,7 +265,9 @@ class Comparison(unittest.TestCase):
             made.append(popen(*arguments, **more))
             signal.raise_signal(signal.SIGINT)
             return made[0]
-        with unittest.mock.patch.object(subprocess, "Popen", interrupted), self.assertRaises(KeyboardInterrupt):
+        with unittest.mock.patch.object(subprocess, "Popen", interrupted), self.assertRaises(
+            KeyboardInterrupt
+        ):
             compare.run_command([sys.executable, "-c", "while True: pass"], 60)
         self.assertEqual(made[0].returncode, -signal.SIGKILL)
         self.assertIs(signal.getsignal(signal.SIGINT), signal.default_int_handler)
@@ -228,15 +283,20 @@ class Comparison(unittest.TestCase):
         self.assertEqual(order, list("abc" "acb" "bca" "bac"))
 
     def test_does_not_count_a_round_in_which_the_host_stole_too_much(self):
-        answer, _ = ask([row("base", ["base"])], rounds=2, run=scripted({"base": [1, 2, 3, 4]}), max_steal=-1.0)
+        answer, _ = ask(
+            [row("base", ["base"])], rounds=2, run=scripted({"base": [1, 2, 3, 4]}), max_steal=-1.0)
         self.assertEqual(answer["rejected_rounds"], 4)
         self.assertIsNone(answer["rows"][0]["summary"])
 
     def test_repeats_a_round_in_which_the_host_stole_and_keeps_its_steal_on_record(self):
         stolen = iter([9.0, 0.0, 5.0, 5.1, 0.0])
-        with unittest.mock.patch.object(machine.Disturbance, "since_last",
-                                        side_effect=lambda: {"steal": next(stolen), "foreign": 0.0}):
-            answer, text = ask([row("base", ["base"])], rounds=3, run=scripted({"base": [1, 2, 3, 4, 5]}), max_steal=5.0)
+        with unittest.mock.patch.object(
+            machine.Disturbance, "since_last",
+            side_effect=lambda: {"steal": next(stolen), "foreign": 0.0}
+        ):
+            answer, text = ask(
+                [row("base", ["base"])], rounds=3, run=scripted({"base": [1, 2, 3, 4, 5]}),
+                max_steal=5.0)
         self.assertEqual(answer["rows"][0]["values"], [None, 2, 3, None, 5])
         self.assertEqual(answer["steal_percent"], [9.0, 0.0, 5.0, 5.1, 0.0])
         self.assertIn("2 not counted for steal", text)
@@ -253,7 +313,8 @@ class Comparison(unittest.TestCase):
         rows = [row("base", ["base"]), row("other", ["other"]), row("ours", ["ours"])]
         figures = {"base": [100, 120] * 4, "other": [110, 111] * 4, "ours": [110] * 8}
         target = {"row": "ours", "of": ["base", "other"], "at_most": 2}
-        answer, text = ask(rows, [target, dict(target, best="overall")], rounds=8, run=scripted(figures))
+        answer, text = ask(
+            rows, [target, dict(target, best="overall")], rounds=8, run=scripted(figures))
         self.assertEqual([one["ratio"]["max"] for one in answer["targets"]], [1.1, 1.1])
         self.assertEqual([one["ratio"]["min"] for one in answer["targets"]], [110 / 111, 110 / 120])
         self.assertIn("best overall of base, other", text)
@@ -262,9 +323,11 @@ class Comparison(unittest.TestCase):
         rows = [row("a", ["a"]), row("a+", ["a+"]), row("b", ["b"]), row("b+", ["b+"])]
         figures = {"a": [100] * 7, "a+": [150] * 7, "b": [10] * 7, "b+": [30] * 7}
         grows = {"row": "a+", "over": "a", "of": "b+", "of_over": "b"}
-        answer, text = ask(rows, [dict(grows, at_most=1), dict(grows, at_least=0.6)], run=scripted(figures))
+        answer, text = ask(
+            rows, [dict(grows, at_most=1), dict(grows, at_least=0.6)], run=scripted(figures))
         self.assertEqual([target["ratio"]["median"] for target in answer["targets"]], [0.5, 0.5])
-        self.assertEqual([target["verdict"] for target in answer["targets"]], [judging.PASS, judging.FAIL])
+        self.assertEqual(
+            [target["verdict"] for target in answer["targets"]], [judging.PASS, judging.FAIL])
         self.assertIn("(a+ / a) / (b+ / b)", text)
 
     def test_marks_a_row_whose_tool_cannot_check_its_payload(self):
@@ -298,8 +361,12 @@ class Questions(unittest.TestCase):
                 self.assertEqual(loaded["question"] + ".json", os.path.basename(path))
 
     def test_of_some_rows_have_their_targets_only_and_a_baseline(self):
-        whole = {"question": "q", "asks": "?", "baseline": "shm a", "rows": [row(name, ["x"]) for name in ("shm a", "tcp a", "tcp b")],
-                 "targets": [{"row": "tcp a", "of": "shm a", "at_most": 1}, {"row": "tcp b", "of": ["tcp a"], "at_most": 1}]}
+        whole = {
+            "question": "q", "asks": "?", "baseline": "shm a",
+            "rows": [row(name, ["x"]) for name in ("shm a", "tcp a", "tcp b")],
+            "targets": [
+                {"row": "tcp a", "of": "shm a", "at_most": 1},
+                {"row": "tcp b", "of": ["tcp a"], "at_most": 1}]}
         part = questions.beginning(whole, ["tcp"])
         self.assertEqual([each["name"] for each in part["rows"]], ["tcp a", "tcp b"])
         self.assertEqual(part["targets"], whole["targets"][1:])
@@ -317,13 +384,23 @@ class Questions(unittest.TestCase):
             (dict(good, rows=[row("a", ["x"]), row("a", ["y"])]), "two rows"),
             (dict(good, targets=[{"row": "a", "of": "c", "at_most": 1}]), "'c'"),
             (dict(good, targets=[{"row": "a", "of": "a"}]), "at_most or at_least"),
-            (dict(good, targets=[{"row": "a", "of": "a", "at_most": 1, "best": "ever"}]), "overall"),
-            (dict(good, targets=[{"row": "a", "of": "a", "at_most": 1, "over": "a"}]), "over and of_over"),
-            (dict(good, targets=[{"row": "a", "of": "a", "at_most": 1, "over": "a", "of_over": "c"}]), "'c'"),
+            (
+                dict(good, targets=[{"row": "a", "of": "a", "at_most": 1, "best": "ever"}]),
+                "overall"),
+            (
+                dict(good, targets=[{"row": "a", "of": "a", "at_most": 1, "over": "a"}]),
+                "over and of_over"),
+            (
+                dict(
+                    good,
+                    targets=[{"row": "a", "of": "a", "at_most": 1, "over": "a", "of_over": "c"}]),
+                "'c'"),
             ({"question": "q"}, "'asks'"),
         ]
         for mistake, expected in mistakes:
-            with self.subTest(expected=expected), tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+            with self.subTest(expected=expected), tempfile.NamedTemporaryFile(
+                "w", suffix=".json"
+            ) as file:
                 json.dump(mistake, file)
                 file.flush()
                 with self.assertRaisesRegex(questions.BadQuestion, expected):

@@ -16,34 +16,46 @@ import subprocess
 import sys
 import tempfile
 
-MODES = {"message-shm": 2, "message-tcp": 2, "view-shm": 1, "ahead-shm": 1, "into-shm": 1, "into-tcp": 1}  # operations for each turn of the loop
+# operations for each turn of the loop
+MODES = {
+    "message-shm": 2, "message-tcp": 2, "view-shm": 1, "ahead-shm": 1, "into-shm": 1, "into-tcp": 1}
 COUNT = 500
 
 
 def count(binary: pathlib.Path, mode: str, functions: int) -> tuple[float, str]:
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder, "callgrind")
-        command = ["valgrind", "--tool=callgrind", "--toggle-collect=measured_operations*", f"--callgrind-out-file={out}",
-                   str(binary.resolve()), mode, str(COUNT)]
+        command = [
+            "valgrind", "--tool=callgrind", "--toggle-collect=measured_operations*",
+            f"--callgrind-out-file={out}", str(binary.resolve()), mode, str(COUNT)]
         run = subprocess.run(command, capture_output=True, text=True, timeout=600)
         if run.returncode != 0:
             sys.exit(f"instructions: {' '.join(command)} failed:\n{run.stderr}")
         collected = re.search(r"Collected : (\d+)", run.stderr)
         if collected is None or int(collected[1]) == 0:
-            sys.exit(f"instructions: {binary} counted nothing: is it stripped of the name measured_operations?\n{run.stderr}")
+            sys.exit(
+                f"instructions: {binary} counted nothing: is it stripped of the name"
+                f" measured_operations?\n{run.stderr}")
         listing = ""
         if functions > 0:
-            shown = subprocess.run(["callgrind_annotate", "--threshold=100", str(out)], capture_output=True, text=True).stdout
-            found = re.findall(r"^\s*([\d,]+) \([ \d.]+%\)\s+\S*?:(.*?)(?: \[.*\])?$", shown, re.MULTILINE)
-            listing = "\n".join(f"    {int(spent.replace(',', '')) / COUNT / MODES[mode]:9.1f}  {name[:100]}" for spent, name in found[:functions])
+            shown = subprocess.run(
+                ["callgrind_annotate", "--threshold=100", str(out)], capture_output=True, text=True
+            ).stdout
+            found = re.findall(
+                r"^\s*([\d,]+) \([ \d.]+%\)\s+\S*?:(.*?)(?: \[.*\])?$", shown, re.MULTILINE)
+            listing = "\n".join(
+                f"    {int(spent.replace(',', '')) / COUNT / MODES[mode]:9.1f}  {name[:100]}"
+                for spent, name in found[:functions])
         return int(collected[1]) / COUNT / MODES[mode], listing
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("binaries", nargs="+", type=pathlib.Path, help="hot_path, oldest first")
-    parser.add_argument("--only", choices=MODES, action="append", help="this mode; may be given more than once")
-    parser.add_argument("--functions", type=int, default=0, metavar="N", help="show the N most expensive functions")
+    parser.add_argument(
+        "--only", choices=MODES, action="append", help="this mode; may be given more than once")
+    parser.add_argument(
+        "--functions", type=int, default=0, metavar="N", help="show the N most expensive functions")
     options = parser.parse_args()
     for binary in options.binaries:
         if not binary.is_file():

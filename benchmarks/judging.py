@@ -62,7 +62,8 @@ def best_of(columns, more_is_better):
 
 
 def best_overall(columns, more_is_better):
-    """The row with the best median, as it is: of rows that do the same, the best of each round is only the luckiest."""
+    """The row with the best median, as it is: of rows that do the same, the best of each round is
+    only the luckiest."""
     known = [row for row in columns if present(row)]
     if not known:
         return [None] * max(map(len, columns), default=0)
@@ -71,7 +72,8 @@ def best_overall(columns, more_is_better):
 
 @functools.lru_cache(maxsize=64)
 def resampled_medians(count, seed):
-    """The median of each resample of `count` values, as the ranks of the one or two values that make it.
+    """The median of each resample of `count` values, as the ranks of the one or two values that
+    make it.
 
     Ranks depend on no value: they are drawn once for each count.
     """
@@ -81,19 +83,23 @@ def resampled_medians(count, seed):
 
 
 def bootstrap_interval(ordered, seed=1):
-    """Interval of the median by resampling: the nearest values that at most 2.5 % of the resampled medians are at or beyond.
+    """Interval of the median by resampling: the nearest values that at most 2.5 % of the resampled
+    medians are at or beyond.
 
     The plain percentile would be one value nearer and cover 92 % with 21 values.
     """
-    medians = sorted((ordered[i] + ordered[j]) / 2 for i, j in resampled_medians(len(ordered), seed))
+    medians = sorted(
+        (ordered[i] + ordered[j]) / 2 for i, j in resampled_medians(len(ordered), seed))
     allowed = (1 - CONFIDENCE) / 2 * BOOTSTRAP_SAMPLES
     lows = [value for value in ordered if bisect.bisect_right(medians, value) <= allowed]
-    highs = [value for value in ordered if len(medians) - bisect.bisect_left(medians, value) <= allowed]
+    highs = [
+        value for value in ordered if len(medians) - bisect.bisect_left(medians, value) <= allowed]
     return (lows[-1] if lows else ordered[0]), (highs[0] if highs else ordered[-1])
 
 
 def order_interval(ordered):
-    """The narrowest pair of order statistics, equally far from both ends, that covers the median at CONFIDENCE."""
+    """The narrowest pair of order statistics, equally far from both ends, that covers the median at
+    CONFIDENCE."""
     count, outside, rank = len(ordered), 0.0, 0
     while rank < (count - 1) // 2:
         # Median outside [rank + 1, count - rank]: at most `rank` of the values on one side of it.
@@ -106,7 +112,8 @@ def order_interval(ordered):
 
 
 def interval(values):
-    """(low, high, how) for the median of the values that exist; how: "bootstrap", "order" or, of too few, "spread"."""
+    """(low, high, how) for the median of the values that exist; how: "bootstrap", "order" or, of
+    too few, "spread"."""
     ordered = sorted(present(values))
     if len(ordered) >= DECISIVE_ROUNDS:
         return bootstrap_interval(ordered) + ("bootstrap",)
@@ -123,9 +130,14 @@ def rounds_needed(ratios, bound):
 
 
 def wants_rounds(judged):
-    """Whether a target (compare.judge) has no verdict because there were too few rounds for any. False of results recorded before there was "rounds_needed"."""
+    """Whether a target (compare.judge) has no verdict because there were too few rounds for any.
+    False of results recorded before there was "rounds_needed"."""
     needed = judged.get("rounds_needed")
-    return bool(needed and judged["ratio"] and judged["verdict"] == INCONCLUSIVE and judged["ratio"]["rounds"] < needed)
+    return bool(
+        needed
+        and judged["ratio"]
+        and judged["verdict"] == INCONCLUSIVE
+        and judged["ratio"]["rounds"] < needed)
 
 
 def verdict(ratios, at_most=None, at_least=None):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of judging.py against distributions whose median is known. Seeded: the same figures on every machine."""
+"""Tests of judging.py against distributions whose median is known. Seeded: the same figures on
+every machine."""
 import math
 import os
 import random
@@ -68,15 +69,20 @@ class Interval(unittest.TestCase):
 
     def test_below_21_rounds_has_the_ranks_of_the_binomial_table(self):
         # Two-sided 95 % ranks for the median, as printed in tables of the sign test.
-        for rounds, ranks in ((7, (1, 7)), (8, (1, 8)), (9, (2, 8)), (11, (2, 10)), (15, (4, 12)), (20, (6, 15))):
+        for rounds, ranks in (
+            (7, (1, 7)), (8, (1, 8)), (9, (2, 8)), (11, (2, 10)), (15, (4, 12)), (20, (6, 15))
+        ):
             self.assertEqual(judging.interval(list(range(1, rounds + 1))), ranks + ("order",))
         self.assertEqual(judging.interval([3, 1, 2]), (1, 3, "spread"))
 
     def test_covers_exactly_95_percent_or_more_with_any_number_of_rounds(self):
-        # How many of n values lie below their true median is binomial: the ranks alone say how often they enclose it.
+        # How many of n values lie below their true median is binomial: the ranks alone say how
+        # often they enclose it.
         for rounds in range(7, 62):
             low, high, _ = judging.interval(list(range(1, rounds + 1)))
-            covered = sum(math.comb(rounds, below) for below in range(math.floor(low), math.ceil(high))) / 2 ** rounds
+            covered = (
+                sum(math.comb(rounds, below) for below in range(math.floor(low), math.ceil(high)))
+                / 2**rounds)
             self.assertGreaterEqual(covered, 0.95, rounds)
 
     def test_of_rounds_without_any_scatter_is_a_point(self):
@@ -91,8 +97,10 @@ class Verdict(unittest.TestCase):
     def test_passes_falsely_in_at_most_one_of_forty_at_the_bound_itself(self):
         for draw, truth in DISTRIBUTIONS:
             with self.subTest(distribution=draw.__name__):
-                false = share(self.verdicts(draw, 1.05 / truth, 21, 1.05 * (1 - 1e-9)), judging.PASS)
-                self.assertLessEqual(false, 0.04)  # 2.5 %, and three standard errors of TRIALS experiments
+                false = share(
+                    self.verdicts(draw, 1.05 / truth, 21, 1.05 * (1 - 1e-9)), judging.PASS)
+                # 2.5 %, and three standard errors of TRIALS experiments
+                self.assertLessEqual(false, 0.04)
 
     def test_never_passes_what_is_5_percent_too_slow_nor_fails_what_is_5_percent_to_the_good(self):
         for draw, _ in (DISTRIBUTIONS[0], DISTRIBUTIONS[2]):
@@ -129,7 +137,8 @@ class Ratios(unittest.TestCase):
         # The machine halves its speed from round to round: the ratio stays 2.
         self.assertEqual(judging.per_round([200, 400, 800], [100, 200, 400]), [2, 2, 2])
         summary = judging.summary(judging.per_round([3, 10, 50], [1, 10, 100]))
-        self.assertEqual([summary[key] for key in ("median", "min", "max", "rounds")], [1, 0.5, 3, 3])
+        self.assertEqual(
+            [summary[key] for key in ("median", "min", "max", "rounds")], [1, 0.5, 3, 3])
 
     def test_leave_out_rounds_without_a_figure(self):
         self.assertEqual(judging.per_round([None, 4, 6, 5], [1, None, 3, 0]), [None, None, 2, None])
@@ -146,13 +155,14 @@ class Ratios(unittest.TestCase):
         self.assertEqual(judging.best_overall(columns, more_is_better=True), [5, 1, 9])
         self.assertEqual(judging.best_overall([[None, None]], more_is_better=True), [None, None])
 
-    def test_of_what_does_the_same_is_one_with_the_best_overall_and_worse_than_the_best_of_each_round(self):
+    def test_of_equals_each_is_one_with_the_best_overall_and_worse_than_the_best_of_rounds(self):
         generator = random.Random(7)
         ours, *others = [[generator.gauss(100, 8) for _ in range(2001)] for _ in range(4)]
 
         def middle(base):
             return judging.summary(judging.per_round(ours, base))["median"]
-        self.assertAlmostEqual(middle(judging.best_overall(others, more_is_better=True)), 1, delta=0.01)
+        self.assertAlmostEqual(
+            middle(judging.best_overall(others, more_is_better=True)), 1, delta=0.01)
         self.assertLess(middle(judging.best_of(others, more_is_better=True)), 0.95)
 
 

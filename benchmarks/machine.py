@@ -41,11 +41,18 @@ def _mitigations():
         found = {name: _read(f"{folder}/{name}") for name in sorted(os.listdir(folder))}
     except OSError:
         return "unknown"
-    return ", ".join(f"{name}: {how}" for name, how in found.items() if how.startswith("Mitigation")) or "none"
+    return (
+        ", ".join(f"{name}: {how}" for name, how in found.items() if how.startswith("Mitigation"))
+        or "none")
 
 
 def _memory_gib():
-    kib = next((line.split()[1] for line in _read("/proc/meminfo").splitlines() if line.startswith("MemTotal")), "0")
+    kib = next(
+        (
+            line.split()[1]
+            for line in _read("/proc/meminfo").splitlines()
+            if line.startswith("MemTotal")),
+        "0")
     return round(int(kib) / (1 << 20), 1)
 
 

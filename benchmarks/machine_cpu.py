@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""What a `sluice perf` run costs the whole machine: CPU seconds per GB, of programs and of the kernel.
+"""What a `sluice perf` run costs the whole machine: CPU seconds per GB, of programs and of the
+kernel.
 
-    benchmarks/machine_cpu.py bazel-bin/tools/sluice perf send_bw --self --transport tcp -s 65536 -D 5
-    benchmarks/machine_cpu.py --soaker bazel-bin/benchmarks/bare/soaker bazel-bin/tools/sluice perf ...
+    benchmarks/machine_cpu.py \\
+        bazel-bin/tools/sluice perf send_bw --self --transport tcp -s 65536 -D 5
+    benchmarks/machine_cpu.py --soaker bazel-bin/benchmarks/bare/soaker \\
+        bazel-bin/tools/sluice perf ...
 
-A software device works in interrupts and kernel threads, which no process is charged for; so this counts what
-/proc/stat says of all processors (proc(5): ticks of 1/HZ s; user, nice, system, irq, softirq), from the start of the
-command to its end. With --soaker it counts what a program of idle priority on each processor could not have
-(benchmarks/bare/soaker.cc), which no tick can miss. The time that the command's own processes were charged for, the task
-clock, stands beside: `task_seconds_per_gb`. For a machine that does nothing else, such as a guest of the lab.
+A software device works in interrupts and kernel threads, which no process is charged for; so this
+counts what /proc/stat says of all processors (proc(5): ticks of 1/HZ s; user, nice, system, irq,
+softirq), from the start of the command to its end. With --soaker it counts what a program of idle
+priority on each processor could not have (benchmarks/bare/soaker.cc), which no tick can miss. The
+time that the command's own processes were charged for, the task clock, stands beside:
+`task_seconds_per_gb`. For a machine that does nothing else, such as a guest of the lab.
 """
 import argparse
 import json
@@ -41,7 +45,8 @@ class Soaker:
     """The same by what a soaker was left with. Its calibration is over when this is made."""
 
     def __init__(self, program):
-        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         if self.process.stdout.readline() != "calibrated\n":
             self.process.wait()
             raise RuntimeError(f"{program} did not calibrate")
@@ -61,17 +66,22 @@ def own_seconds():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--soaker", metavar="PROGRAM", help="count by this, not by /proc/stat")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
     if not options.command:
-        parser.error("which command? For example: bazel-bin/tools/sluice perf send_bw --self --transport tcp")
+        parser.error(
+            "which command? For example: bazel-bin/tools/sluice perf send_bw --self --transport tcp"
+        )
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "perf.json")
         counting = Soaker(options.soaker) if options.soaker else Ticks()
         task_before = own_seconds()
-        code = subprocess.run(options.command + ["--json", path], stdout=subprocess.DEVNULL, check=False).returncode
+        code = subprocess.run(
+            options.command + ["--json", path], stdout=subprocess.DEVNULL, check=False
+        ).returncode
         task = own_seconds() - task_before
         used = counting.used_seconds()
         if code != 0:

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """What a frame of SLP costs a machine by how many packet sockets it has bound to SLP's EtherType.
 
-    benchmarks/packet_ports.py [--frames N] [--rounds N]     as root, or where user namespaces are allowed
+    benchmarks/packet_ports.py [--frames N] [--rounds N]     as root, or where user namespaces are
+                                                             allowed
 
 Each port of carrier A is such a socket with a kernel filter: all filters run for every frame. The
 frames cross a veth pair in a namespace of its own, and none of the sockets wants them. Prints
-nanoseconds of processor time by frame: `apart` for sockets that are looked at one by one, `fan-out` for
-a group of as many, of which a classic BPF program picks one (packet(7), PACKET_FANOUT_CBPF). The
-veth pair hands frames over within the sender's call, so the sender's time has both ends.
+nanoseconds of processor time by frame: `apart` for sockets that are looked at one by one, `fan-out`
+for a group of as many, of which a classic BPF program picks one (packet(7), PACKET_FANOUT_CBPF).
+The veth pair hands frames over within the sender's call, so the sender's time has both ends.
 """
 import argparse
 import ctypes
@@ -34,8 +35,11 @@ def program(code):
 def port_filter(port):
     """As transport/l2/carrier/packet_socket.cc has it: to us, version 1, this port."""
     swapped = struct.unpack(">H", struct.pack("<H", port))[0]
-    return program([(LOAD_BYTE, 0, 0, PACKET_TYPE), (EQUAL, 0, 5, 0), (LOAD_BYTE, 0, 0, 0), (AND, 0, 0, 0xE0), (EQUAL, 0, 2, 0x20),
-                    (LOAD_HALF, 0, 0, 4), (EQUAL, 1, 0, swapped), (RETURN, 0, 0, 0), (RETURN, 0, 0, 0xFFFFFFFF)])
+    return program(
+        [
+            (LOAD_BYTE, 0, 0, PACKET_TYPE), (EQUAL, 0, 5, 0), (LOAD_BYTE, 0, 0, 0),
+            (AND, 0, 0, 0xE0), (EQUAL, 0, 2, 0x20), (LOAD_HALF, 0, 0, 4), (EQUAL, 1, 0, swapped),
+            (RETURN, 0, 0, 0), (RETURN, 0, 0, 0xFFFFFFFF)])
 
 
 def open_ports(count, together):
@@ -50,7 +54,8 @@ def open_ports(count, together):
         sockets.append(one)
         del keep
     if together and sockets:
-        fprog, keep = program([(LOAD_BYTE, 0, 0, 8), (RETURN_A, 0, 0, 0)])  # the connection's lowest byte
+        # the connection's lowest byte
+        fprog, keep = program([(LOAD_BYTE, 0, 0, 8), (RETURN_A, 0, 0, 0)])
         sockets[0].setsockopt(SOL_PACKET, PACKET_FANOUT_DATA, fprog)
         del keep
     return sockets
@@ -63,7 +68,9 @@ def close_all(sockets):
         except BlockingIOError:
             one.close()
             continue
-        raise SystemExit("a socket got what its filter should have dropped: the figures would be of something else")
+        raise SystemExit(
+            "a socket got what its filter should have dropped: the figures would be of something"
+            " else")
 
 
 def ns_by_frame(sender, frames):
@@ -82,8 +89,12 @@ def main():
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(CLONE_NEWNET) != 0 and libc.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
         raise SystemExit("no network namespace: unshare is refused")
-    for command in ("ip link add left address 02:00:00:00:00:0a type veth peer name right address 02:00:00:00:00:0b",
-                    "ip link set left up", "ip link set right up"):
+    for command in (
+        (
+            "ip link add left address 02:00:00:00:00:0a type veth peer name right address"
+            " 02:00:00:00:00:0b"),
+        "ip link set left up", "ip link set right up"
+    ):
         subprocess.run(command.split(), check=True)
     sender = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     sender.bind(("left", 0))
@@ -94,9 +105,16 @@ def main():
                 sockets = open_ports(count, together)
                 found.setdefault((together, count), []).append(ns_by_frame(sender, options.frames))
                 close_all(sockets)
-    print("sockets     apart   fan-out   (ns of processor time by frame, median of", options.rounds, "rounds)")
+    print(
+        "sockets     apart   fan-out   (ns of processor time by frame, median of", options.rounds,
+        "rounds)")
     for count in COUNTS:
-        cells = [f"{statistics.median(found[key]):9.0f}" if (key := (together, count)) in found else "        -" for together in (False, True)]
+        cells = [
+            (
+                f"{statistics.median(found[key]):9.0f}"
+                if (key := (together, count)) in found
+                else "        -")
+            for together in (False, True)]
         print(f"{count:7} {cells[0]} {cells[1]}")
 
 

@@ -19,11 +19,13 @@ SLUICE = """#!/bin/sh
 if [ "$1" = demo ]; then
   case "$SLUICE_WAITING" in spin) s=0.1;; sleep) s=0.2;; *) s=0.3;; esac
   for last; do :; done
-  echo "{\\"results\\": [{\\"step_seconds\\": {\\"max\\": 9, \\"median\\": $s, \\"min\\": 0}}]}" >"$last"
+  echo "{\\"results\\":
+    [{\\"step_seconds\\": {\\"max\\": 9, \\"median\\": $s, \\"min\\": 0}}]}" >"$last"
   exit
 fi
 if [ "$2" = record ]; then touch "$4/one"; shift 5; exec "$@"; fi
-echo '{"answers": [{"about": "waiting", "named": "%s", "ways": [{"name": "latency", "time_by_fastest": 1.5}]}]}'
+echo '{"answers": [{"about": "waiting", "named": "%s",
+  "ways": [{"name": "latency", "time_by_fastest": 1.5}]}]}'
 """
 NPB = """#!/bin/sh
 case "$SLUICE_WAITING" in spin) s=%s;; sleep) s=%s;; *) s=%s;; esac
@@ -45,11 +47,14 @@ class Profiles(unittest.TestCase):
         return path
 
     def run_it(self, named, spin, sleep, adaptive, code=0, only="is W, shared: 2 on 1"):
-        sluice, npb = self.program("sluice", SLUICE % named), self.program("npb", NPB % (spin, sleep, adaptive, code))
+        sluice, npb = self.program("sluice", SLUICE % named), self.program(
+            "npb", NPB % (spin, sleep, adaptive, code))
         found = os.path.join(self.folder.name, "out.json")
         out, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
-            code = profiles.main(["--sluice", sluice, "--npb", npb, "--only", only, "--rounds", "3", "--json", found])
+            code = profiles.main(
+                ["--sluice", sluice, "--npb", npb, "--only", only, "--rounds", "3", "--json", found]
+            )
         rows = []
         if os.path.exists(found):
             with open(found, encoding="utf-8") as file:
@@ -64,7 +69,8 @@ class Profiles(unittest.TestCase):
             self.assertEqual(len(rows[0]["seconds"]["latency"]), 3)
 
     def test_the_main_job_is_judged_by_its_steps(self):
-        code, out, errors, rows = self.run_it("latency", "1", "1", "1", only="demo vgg16, shared: 2 on 1")
+        code, out, errors, rows = self.run_it(
+            "latency", "1", "1", "1", only="demo vgg16, shared: 2 on 1")
         self.assertEqual((code, errors), (0, ""))
         self.assertIn("| latency | latency | right |", out)
         self.assertEqual(rows[0]["seconds"]["latency"], [0.1] * 3)

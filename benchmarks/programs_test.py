@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Runs our own benchmark programs briefly: what they print, that they notice a flipped bit, and that
-what is wasted on purpose shows. As bare/bare_test.py for the bare ones. Must not judge speed."""
+"""Runs our own benchmark programs briefly: what they print, that they notice a flipped bit, and
+that what is wasted on purpose shows. As bare/bare_test.py for the bare ones. Must not judge
+speed."""
 import hashlib
 import json
 import os
@@ -12,13 +13,25 @@ import unittest
 
 FOLDER = "benchmarks"
 
-# (program, flags, nanoseconds to waste: far more than the program takes by itself). The last flag is how many times.
+# (program, flags, nanoseconds to waste: far more than the program takes by itself). The last flag
+# is how many times.
 CASES = [
     ("cache_victim", ["--mode", "alone", "--working-set", "4096", "-n", "3"], 100_000),
-    ("cache_victim", ["--mode", "after_memcpy", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
-    ("cache_victim", ["--mode", "after_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
-    ("cache_victim", ["--mode", "beside_memcpy", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
-    ("cache_victim", ["--mode", "beside_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
+    (
+        "cache_victim",
+        ["--mode", "after_memcpy", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000),
+    (
+        "cache_victim",
+        ["--mode", "after_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"],
+        100_000),
+    (
+        "cache_victim",
+        ["--mode", "beside_memcpy", "--size", "65536", "--working-set", "4096", "-n", "3"], 100_000
+    ),
+    (
+        "cache_victim",
+        ["--mode", "beside_streaming", "--size", "65536", "--working-set", "4096", "-n", "3"],
+        100_000),
     ("file_transfer", ["--mode", "shm_adaptive", "--size", "3000001", "-n", "2"], 100_000_000),
     ("file_transfer", ["--mode", "lo_adaptive", "--size", "3000001", "-n", "2"], 100_000_000),
     ("growth", ["--mode", "idle_tcp", "--size", "20", "-n", "50"], 1_000_000),
@@ -56,7 +69,9 @@ WIRED = [
     ("l2_pair", ["--mode", "udp_bulk_adaptive", "--size", "1000000", "-n", "3"]),
 ]
 WIRE = [sys.executable, "-B", os.path.join(FOLDER, "wire.py"), "--mtu", "1500", "--"]
-LONG_LINE = WIRE[:3] + ["--rate", "1gbit", "--delay", "2ms", "--late-us", "0", "--relay", os.path.join(FOLDER, "bare", "relay"), "--"]
+LONG_LINE = WIRE[:3] + [
+    "--rate", "1gbit", "--delay", "2ms", "--late-us", "0", "--relay",
+    os.path.join(FOLDER, "bare", "relay"), "--"]
 
 
 def times_of(line):
@@ -67,7 +82,9 @@ def times_of(line):
 
 
 def run(program, flags, before=()):
-    return subprocess.run([*before, os.path.join(FOLDER, program)] + flags, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [*before, os.path.join(FOLDER, program)] + flags, capture_output=True, text=True,
+        timeout=120)
 
 
 class EveryProgram(unittest.TestCase):
@@ -95,12 +112,15 @@ class EveryProgram(unittest.TestCase):
                 done = run(program, flags[:-1] + ["1", "--slow-ns", str(wasted_ns)])
                 self.assertEqual(done.returncode, 0, done.stderr)
                 line = json.loads(done.stdout)
-                half = 2 if program == "l2_pair" and "one_way_ns" in line else 1  # one side wastes it, per round trip
+                # one side wastes it, per round trip
+                half = 2 if program == "l2_pair" and "one_way_ns" in line else 1
                 self.assertGreaterEqual(times_of(line)["min"], wasted_ns / half * 0.999)
 
     def test_over_a_wire_it_prints_one_object_or_notices_a_flipped_bit(self):
         if subprocess.run(WIRE + ["true"], capture_output=True, timeout=60).returncode != 0:
-            print("SKIPPED netns: no network namespaces with a veth pair\nsluice-skips 1", file=sys.stderr)
+            print(
+                "SKIPPED netns: no network namespaces with a veth pair\nsluice-skips 1",
+                file=sys.stderr)
             return
         for program, flags in WIRED:
             with self.subTest(program=program, flags=flags):
@@ -113,9 +133,14 @@ class EveryProgram(unittest.TestCase):
 
     def test_of_a_long_line_says_how_long_the_first_bytes_took_and_the_rate_after_that(self):
         if subprocess.run(WIRE + ["true"], capture_output=True, timeout=60).returncode != 0:
-            print("SKIPPED netns: no network namespaces with a veth pair\nsluice-skips 1", file=sys.stderr)
+            print(
+                "SKIPPED netns: no network namespaces with a veth pair\nsluice-skips 1",
+                file=sys.stderr)
             return
-        for flags in (["--size", "1048576"], ["--size", "16384", "--under-way", "256"], ["--mode", "fetches", "--size", "1000001", "--under-way", "8"]):
+        for flags in (
+            ["--size", "1048576"], ["--size", "16384", "--under-way", "256"],
+            ["--mode", "fetches", "--size", "1000001", "--under-way", "8"]
+        ):
             with self.subTest(flags=flags):
                 done = run("line_pair", flags + ["-n", "3"], LONG_LINE)
                 self.assertEqual(done.returncode, 0, done.stderr)
@@ -134,12 +159,17 @@ class EveryProgram(unittest.TestCase):
         self.assertEqual(run("hot_path", ["view-udp", "5"]).returncode, 2)
 
     def test_of_a_file_hashes_what_came(self):
-        pattern = b"".join((index * 2654435761 + piece * 40503 + 1 & 0xffffffff).to_bytes(4, "little") for piece in range(2) for index in range(1 << 18))
-        line = json.loads(run("file_transfer", ["--mode", "shm_adaptive", "--size", "1500000", "-n", "1"]).stdout)
+        pattern = b"".join(
+            (index * 2654435761 + piece * 40503 + 1 & 0xFFFFFFFF).to_bytes(4, "little")
+            for piece in range(2)
+            for index in range(1 << 18))
+        line = json.loads(
+            run("file_transfer", ["--mode", "shm_adaptive", "--size", "1500000", "-n", "1"]).stdout)
         self.assertEqual(line["sha256"], hashlib.sha256(pattern[:1500000]).hexdigest())
 
     def test_of_waiting_says_what_the_waiter_used_for_a_message(self):
-        line = json.loads(run("waiting", ["--mode", "shm_steady_spin", "--gap-us", "2000", "-n", "20"]).stdout)
+        line = json.loads(
+            run("waiting", ["--mode", "shm_steady_spin", "--gap-us", "2000", "-n", "20"]).stdout)
         self.assertEqual(line["gap_us"], 2000)
         self.assertAlmostEqual(line["cpu_ns_per_message"] * 20e-9, line["cpu_seconds"])
 
@@ -153,7 +183,9 @@ def script(folder, name, text):
 
 
 # Moves 2 GB in 4 seconds, as it says.
-RESULT = {"test": "t", "transport": "x", "size_bytes": 1, "errors": 0, "verified_bytes": 1, "bytes_per_second": 5e8, "seconds": 4}
+RESULT = {
+    "test": "t", "transport": "x", "size_bytes": 1, "errors": 0, "verified_bytes": 1,
+    "bytes_per_second": 5e8, "seconds": 4}
 PERF = f"""while [ $# -gt 1 ]; do shift; done; echo '{json.dumps({"results": [RESULT]})}' > $1"""
 
 
@@ -164,11 +196,16 @@ class CpuOfTheMachine(unittest.TestCase):
         self.perf = script(self.folder.name, "perf", PERF)
 
     def run_it(self, soaker):
-        command = [sys.executable, "-B", os.path.join(FOLDER, "machine_cpu.py"), *(["--soaker", script(self.folder.name, "soaker", soaker)] if soaker else []), self.perf]
+        command = [
+            sys.executable, "-B", os.path.join(FOLDER, "machine_cpu.py"),
+            *(["--soaker", script(self.folder.name, "soaker", soaker)] if soaker else []),
+            self.perf]
         return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
     def test_is_what_the_soaker_was_not_left_with_and_the_task_clock_stands_beside(self):
-        done = self.run_it("""echo calibrated; read go; cat >/dev/null; echo '{"used_seconds": 1.5}'""")
+        done = self.run_it(
+            """echo calibrated; read go; cat >/dev/null; echo '{"used_seconds": 1.5}'"""
+        )
         line = json.loads(done.stdout)
         self.assertEqual((line["cpu_seconds_per_gb"], line["verified"]), (0.75, True), done.stderr)
         self.assertGreater(line["task_seconds_per_gb"], 0)
@@ -183,13 +220,18 @@ class CpuOfTheMachine(unittest.TestCase):
 
 class TheSoaker(unittest.TestCase):
     def start(self, *flags):
-        process = subprocess.Popen([os.path.join(FOLDER, "bare", "soaker"), *flags], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process = subprocess.Popen(
+            [os.path.join(FOLDER, "bare", "soaker"), *flags], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.assertEqual(process.stdout.readline(), "calibrated\n")
         return process
 
     def test_soaks_at_idle_priority_and_counts_what_others_used(self):
         process = self.start()
-        threads = [int(each) for each in os.listdir(f"/proc/{process.pid}/task") if int(each) != process.pid]
+        threads = [
+            int(each)
+            for each in os.listdir(f"/proc/{process.pid}/task")
+            if int(each) != process.pid]
         process.stdin.write("go\n")
         process.stdin.flush()
         burnt = time.process_time()
@@ -200,7 +242,8 @@ class TheSoaker(unittest.TestCase):
         line = json.loads(out)
         self.assertEqual(policies, {os.SCHED_IDLE}, errors)
         self.assertEqual((len(threads), line["verified"]), (line["cpus"], True))
-        # We alone had 0.3 s of a CPU. How near it comes is the calibration's luck on a shared machine; a soaker that counts nobody says 0.
+        # We alone had 0.3 s of a CPU. How near it comes is the calibration's luck on a shared
+        # machine; a soaker that counts nobody says 0.
         self.assertGreater(line["used_seconds"], 0.1)
         self.assertGreater(line["blocks_per_second"], 0)
 

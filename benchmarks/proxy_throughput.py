@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Throughput of one connection through `sluice proxy`, beside the same without, and through socat where it is installed.
+"""Throughput of one connection through `sluice proxy`, beside the same without, and through socat
+where it is installed.
 
     benchmarks/proxy_throughput.py SLUICE [--rounds N] [--mebibytes M]
 
-Each way gets one transfer in each round, in another order each time. A child process writes and this one reads. Prints
-medians, and the median of each round's ratio to the plain connection.
+Each way gets one transfer in each round, in another order each time. A child process writes and
+this one reads. Prints medians, and the median of each round's ratio to the plain connection.
 """
 import argparse
 import os
@@ -57,7 +58,8 @@ class Ways:
         to = re.search(r"listening at (\S+),", there.stdout.readline()).group(1)
         here = self.start(self.sluice, "proxy", "--listen", "127.0.0.1:0", "--to", to)
         line = here.stdout.readline()
-        self.places[name] = ("127.0.0.1", int(re.search(r":(\d+), forwarding", here.stdout.readline()).group(1)))
+        self.places[name] = (
+            "127.0.0.1", int(re.search(r":(\d+), forwarding", here.stdout.readline()).group(1)))
         print(f"{name}: {line.strip()}")
 
     def socat(self, name, hops):
@@ -66,7 +68,9 @@ class Ways:
         for _ in range(hops):
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
-            self.start("socat", "-b", str(256 << 10), f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,fork", target)
+            self.start(
+                "socat", "-b", str(256 << 10), f"TCP-LISTEN:{port},bind=127.0.0.1,reuseaddr,fork",
+                target)
             target = f"TCP:127.0.0.1:{port}"
             for _attempt in range(100):
                 with socket.socket() as probe:
@@ -120,7 +124,9 @@ def measure(places, flags):
                 times[name].append(seconds)
     for name, taken in times.items():
         ratio = statistics.median(plain / mine for plain, mine in zip(times["plain"], taken))
-        print(f"{name:<20} {flags.mebibytes / 1024 / statistics.median(taken):6.2f} GiB/s  {ratio:5.2f} of plain")
+        print(
+            f"{name:<20} {flags.mebibytes / 1024 / statistics.median(taken):6.2f} GiB/s "
+            f" {ratio:5.2f} of plain")
 
 
 if __name__ == "__main__":

@@ -6,18 +6,20 @@ command's JSON), "needs" (files beside command[0] that must exist), "note".
 In a command, {bin} is the folder of built programs and {json} a file that the
 command writes its result to; without {json} the result is read from stdout.
 A target: {"row", "of", "at_most" | "at_least"} on row / of; "of" may be a list,
-then the best of them in each round counts; with "best": "overall" the one with the best median, in all
-rounds: for settings, of which a user would choose one. With "over" and "of_over", two more rows, it is on
-(row / over) / (of / of_over): how much more the one grows than the other.
+then the best of them in each round counts; with "best": "overall" the one with the best median, in
+all rounds: for settings, of which a user would choose one. With "over" and "of_over", two more
+rows, it is on (row / over) / (of / of_over): how much more the one grows than the other.
 
 Short for many rows: "sizes": [64, 4096] stands for one row of each, with {size} replaced in
 name, command and select; they form one line of a chart, "series" (the name without the size).
-"peer": the package of a row whose program is somebody else's: Debian's, or one that benchmarks/peers/install.py gets. "device": "rdma" for a
-row that needs one, "module" for one that needs the kernel module. Of a question, or of a row instead: "quick": {"--iterations": "4"} replaces
-the values of these flags, where a command has them, when time is short; "shares": 6 of a question, how many even
-shares of a limited time its first round may take (tools/bench/schedule.py); of a target, "quick": false
-leaves it out then (narrowed()). "pareto": ", CPU" of a question: a row and the one whose name has this added are one point of a
-chart, what is gained and what it costs; narrowed() keeps all of them.
+"peer": the package of a row whose program is somebody else's: Debian's, or one that
+benchmarks/peers/install.py gets. "device": "rdma" for a row that needs one, "module" for one that
+needs the kernel module. Of a question, or of a row instead: "quick": {"--iterations": "4"} replaces
+the values of these flags, where a command has them, when time is short; "shares": 6 of a question,
+how many even shares of a limited time its first round may take (tools/bench/schedule.py); of a
+target, "quick": false leaves it out then (narrowed()). "pareto": ", CPU" of a question: a row and
+the one whose name has this added are one point of a chart, what is gained and what it costs;
+narrowed() keeps all of them.
 """
 import copy
 import json
@@ -56,7 +58,9 @@ def one_per_size(row):
         each["size"] = size
         each["name"] = row["name"].replace("{size}", size_text(size))
         each["command"] = [part.replace("{size}", str(size)) for part in row["command"]]
-        each["select"] = {key: size if value == "{size}" else value for key, value in row.get("select", {}).items()}
+        each["select"] = {
+            key: size if value == "{size}" else value
+            for key, value in row.get("select", {}).items()}
         rows.append(each)
     return rows
 
@@ -80,39 +84,48 @@ def shortened(question):
 
 
 def narrowed(question, also=(), every_target=False):
-    """The question with the rows that decide it: its baseline, those of its targets (but the ones with "quick": false, unless `every_target`), and those in `also`.
+    """The question with the rows that decide it: its baseline, those of its targets (but the ones
+    with "quick": false, unless `every_target`), and those in `also`.
 
     "left_out": how many rows that left out.
     """
-    targets = [target for target in question["targets"] if every_target or target.get("quick", True)]
+    targets = [
+        target for target in question["targets"] if every_target or target.get("quick", True)]
     pairs = {row["name"] for row in question["rows"]} if "pareto" in question else set()
-    kept = {question["baseline"], *also, *pairs, *(name for target in targets for name in names_in(target))}
+    kept = {
+        question["baseline"], *also, *pairs,
+        *(name for target in targets for name in names_in(target))}
     rows = [row for row in question["rows"] if row["name"] in kept]
     return dict(question, rows=rows, targets=targets, left_out=len(question["rows"]) - len(rows))
 
 
 def without_peers(question):
-    """The question without rows of somebody else's programs, and without what is judged against them."""
+    """The question without rows of somebody else's programs, and without what is judged against
+    them."""
     return _with_rows(question, [row for row in question["rows"] if "peer" not in row])
 
 
 def needing_devices(question):
-    """The question with the rows that need an RDMA device or the kernel module; its baseline is the first of them if it is none itself."""
+    """The question with the rows that need an RDMA device or the kernel module; its baseline is the
+    first of them if it is none itself."""
     return _from_rows(question, [row for row in question["rows"] if "device" in row])
 
 
 def beginning(question, prefixes):
-    """The question with the rows whose names begin with one of `prefixes`; its baseline is the first of them if it is none itself."""
+    """The question with the rows whose names begin with one of `prefixes`; its baseline is the
+    first of them if it is none itself."""
     rows = [row for row in question["rows"] if row["name"].startswith(tuple(prefixes))]
     if not rows:
-        raise BadQuestion(f"{question['question']}: no row begins with {' or '.join(map(repr, prefixes))}; "
-                          f"its rows are {', '.join(repr(row['name']) for row in question['rows'])}")
+        raise BadQuestion(
+            f"{question['question']}: no row begins with {' or '.join(map(repr, prefixes))}; "
+            f"its rows are {', '.join(repr(row['name']) for row in question['rows'])}")
     return _from_rows(question, rows)
 
 
 def _from_rows(question, rows):
     kept = question["baseline"] in {row["name"] for row in rows}
-    return dict(_with_rows(question, rows), baseline=question["baseline"] if kept else rows[0]["name"])
+    return dict(
+        _with_rows(question, rows), baseline=question["baseline"] if kept else rows[0]["name"])
 
 
 def _with_rows(question, rows):
@@ -128,7 +141,9 @@ def as_list(of):
 
 def names_in(target):
     """The rows that a target compares."""
-    return [target.get("row"), *as_list(target.get("of")), *(target[key] for key in ("over", "of_over") if key in target)]
+    return [
+        target.get("row"), *as_list(target.get("of")),
+        *(target[key] for key in ("over", "of_over") if key in target)]
 
 
 def _check_rows(path, question):
@@ -147,13 +162,15 @@ def _check_targets(path, question):
     metrics = {row["name"]: row["metric"] for row in question["rows"]}
     for target in question["targets"]:
         if ("over" in target) != ("of_over" in target):
-            raise BadQuestion(f"{path}: target of {target['row']!r} needs over and of_over, or neither")
+            raise BadQuestion(
+                f"{path}: target of {target['row']!r} needs over and of_over, or neither")
         for name in names_in(target):
             if name not in metrics:
                 raise BadQuestion(f"{path}: target names {name!r}, which is not a row")
             if metrics[name] != metrics[target["row"]]:
                 raise BadQuestion(f"{path}: target of {target['row']!r} compares two metrics")
         if target.get("best", "overall") != "overall":
-            raise BadQuestion(f"{path}: target of {target['row']!r}: \"best\" is \"overall\" or left out")
+            raise BadQuestion(
+                f"{path}: target of {target['row']!r}: \"best\" is \"overall\" or left out")
         if ("at_most" in target) == ("at_least" in target):
             raise BadQuestion(f"{path}: target of {target['row']!r} needs at_most or at_least")

@@ -39,7 +39,8 @@ def spread(summary, scale=1.0):
 
 
 def estimate(summary):
-    """A ratio's median with its interval; of fewer than 7 rounds the interval is minimum to maximum, of one there is none."""
+    """A ratio's median with its interval; of fewer than 7 rounds the interval is minimum to
+    maximum, of one there is none."""
     if summary["rounds"] == 1:
         return f"{digits(summary['median'])} (1 round)"
     low, median, high = (digits(summary[key]) for key in ("low", "median", "high"))
@@ -87,10 +88,20 @@ def target_line(target):
 
 
 def pareto(answer):
-    """[(name, gain, cost, on the front)] of the settings of an answer; a setting is on the front if no other gains more for less."""
+    """[(name, gain, cost, on the front)] of the settings of an answer; a setting is on the front if
+    no other gains more for less."""
     rows = {row["name"]: row for row in answer["rows"] if row["summary"]}
-    pairs = [(name, row["summary"]["median"], rows[name + answer["pareto"]]["summary"]["median"]) for name, row in rows.items() if name + answer["pareto"] in rows]
-    return [(name, gain, cost, not any(other > gain and less <= cost or other >= gain and less < cost for _, other, less in pairs)) for name, gain, cost in pairs]
+    pairs = [
+        (name, row["summary"]["median"], rows[name + answer["pareto"]]["summary"]["median"])
+        for name, row in rows.items()
+        if name + answer["pareto"] in rows]
+    return [
+        (
+            name, gain, cost,
+            not any(
+                other > gain and less <= cost or other >= gain and less < cost
+                for _, other, less in pairs))
+        for name, gain, cost in pairs]
 
 
 def pareto_lines(answer):
@@ -98,9 +109,20 @@ def pareto_lines(answer):
     if "pareto" not in answer:
         return []
     rows = {row["name"]: row for row in answer["rows"]}
-    front = [f"| {name} | {shown(rows[name]['metric'], rows[name]['summary'])} | {shown(rows[name + answer['pareto']]['metric'], rows[name + answer['pareto']]['summary'])} |"
-             for name, _, _, best in pareto(answer) if best]
-    return ["", "| on the Pareto front: no other gains more for less | gain | cost |", "|---|---|---|", *front] if front else []
+
+    def figure(name):
+        return shown(rows[name]["metric"], rows[name]["summary"])
+
+    front = [
+        f"| {name} | {figure(name)} | {figure(name + answer['pareto'])} |"
+        for name, _, _, best in pareto(answer)
+        if best]
+    return (
+        [
+            "", "| on the Pareto front: no other gains more for less | gain | cost |",
+            "|---|---|---|", *front]
+        if front
+        else [])
 
 
 def answer_lines(answer):

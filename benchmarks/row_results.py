@@ -6,22 +6,25 @@ nothing of rounds, ratios or reports.
 
 Metrics: one_way_ns (the median), one_way_p99_ns, seconds (of one iteration or step),
 step_seconds (of one step of a parameter server, weights and gradients),
-bytes_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends), kernel_copied_percent (of what was to be sent without a copy),
-interrupts_per_message and switches_per_message (of the whole machine),
-communication_percent (of the time), link_share, jain_index (fairness of shares, 1 is equal), queued_bytes (at most, in a switch),
-found_share (of the best setting, by a tuner), run_share (of an exhaustive search's runs), speed_up (by more workers),
-kernel_functions (that a send enters), cpu_percent_client and
-cpu_percent_server (of one processor). A record that did not verify has no metrics at all.
+bytes_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends), kernel_copied_percent (of
+what was to be sent without a copy), interrupts_per_message and switches_per_message (of the whole
+machine), communication_percent (of the time), link_share, jain_index (fairness of shares, 1 is
+equal), queued_bytes (at most, in a switch), found_share (of the best setting, by a tuner),
+run_share (of an exhaustive search's runs), speed_up (by more workers), kernel_functions (that a
+send enters), cpu_percent_client and cpu_percent_server (of one processor). A record that did not
+verify has no metrics at all.
 """
 import json
 import math
 
 # Metrics where more is better; all others are costs.
 MORE_IS_BETTER = {"bytes_per_second", "link_share", "jain_index", "found_share", "speed_up"}
-METRICS = {"one_way_ns", "one_way_p99_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb", "cpu_ns_per_message", "step_seconds",
-           "kernel_copied_percent", "interrupts_per_message", "switches_per_message", "communication_percent",
-           "link_share", "jain_index", "queued_bytes", "found_share", "run_share", "speed_up",
-           "kernel_functions", "cpu_percent_client", "cpu_percent_server"}
+METRICS = {
+    "one_way_ns", "one_way_p99_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb",
+    "cpu_ns_per_message", "step_seconds", "kernel_copied_percent", "interrupts_per_message",
+    "switches_per_message", "communication_percent", "link_share", "jain_index", "queued_bytes",
+    "found_share", "run_share", "speed_up", "kernel_functions", "cpu_percent_client",
+    "cpu_percent_server"}
 
 PERF_SCHEMA = "sluice.perf/1"
 DEMO_SCHEMA = "sluice.demo/1"
@@ -72,8 +75,10 @@ def _record(identity, metrics, verified):
     """Drops every figure of a payload that did not verify."""
     if verified is not True and verified != "unchecked":
         return {"identity": identity, "metrics": {}, "verified": False}
-    known = {name: value for name, value in metrics.items()
-             if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)}
+    known = {
+        name: value
+        for name, value in metrics.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)}
     return {"identity": identity, "metrics": known, "verified": verified}
 
 
@@ -95,7 +100,11 @@ def _from_line(line):
         "cpu_seconds_per_gb": line.get("cpu_seconds_per_gb"),
         "cpu_ns_per_message": line.get("cpu_ns_per_message"),
         "kernel_copied_percent": line.get("kernel_copied_percent"),
-        **{name: line.get(name) for name in ("link_share", "jain_index", "queued_bytes", "found_share", "run_share", "speed_up", "kernel_functions")},
+        **{
+            name: line.get(name)
+            for name in (
+                "link_share", "jain_index", "queued_bytes", "found_share", "run_share", "speed_up",
+                "kernel_functions")},
         "communication_percent": _product(line.get("communication_share"), 100),
         "interrupts_per_message": line.get("interrupts_per_message"),
         "switches_per_message": line.get("switches_per_message"),
@@ -106,22 +115,28 @@ def _from_line(line):
 def _from_perf(result):
     identity = {key: result[key] for key in ("test", "transport", "size_bytes") if key in result}
     # An empty message has no byte to compare.
-    verified = result.get("errors") == 0 and (result.get("verified_bytes", 0) > 0 or result.get("size_bytes") == 0)
+    verified = result.get("errors") == 0 and (
+        result.get("verified_bytes", 0) > 0 or result.get("size_bytes") == 0)
     metrics = {
         "one_way_ns": _p50(result.get("latency_ns")),
         "bytes_per_second": result.get("bytes_per_second"),
         "one_way_p99_ns": (result.get("latency_ns") or {}).get("p99"),
-        **{f"cpu_percent_{end}": _product(used.get("cpu_share"), 100) for end, used in _ends(result).items()},
+        **{
+            f"cpu_percent_{end}": _product(used.get("cpu_share"), 100)
+            for end, used in _ends(result).items()},
         # ns per byte and s per GB (10^9) are the same number.
         "cpu_seconds_per_gb": result.get("cpu_ns_per_byte"),
-        "cpu_ns_per_message": _product(result.get("cpu_ns_per_byte"), result.get("size_bytes") or None),
-    }
+        "cpu_ns_per_message": _product(
+            result.get("cpu_ns_per_byte"), result.get("size_bytes") or None)}
     return _record(identity, metrics, verified)
 
 
 def _ends(result):
     used = result.get("used")
-    return {end: used[end] for end in ("client", "server") if isinstance(used.get(end), dict)} if isinstance(used, dict) else {}
+    return (
+        {end: used[end] for end in ("client", "server") if isinstance(used.get(end), dict)}
+        if isinstance(used, dict)
+        else {})
 
 
 def _from_demo(result):

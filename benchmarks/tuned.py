@@ -3,8 +3,8 @@
 
     benchmarks/tuned.py bazel-bin/tools/sluice -- bazel-bin/tools/sluice perf send_lat --self
 
-So every round of a question has a probe of its own: what is judged is what the probe chooses, not one
-lucky file. With $SLUICE_TUNING the probe is not asked.
+So every round of a question has a probe of its own: what is judged is what the probe chooses, not
+one lucky file. With $SLUICE_TUNING the probe is not asked.
 """
 import os
 import subprocess
@@ -22,7 +22,9 @@ def main(arguments):
     with tempfile.TemporaryDirectory(prefix="sluice-tuned.") as folder:
         environment = {name: value for name, value in os.environ.items() if name != "SLUICE_TUNING"}
         environment["SLUICE_CACHE_DIR"] = folder
-        probe = subprocess.run([arguments[0], "tune"], env=environment, stdout=subprocess.DEVNULL, timeout=LIMIT_SECONDS, check=False)
+        probe = subprocess.run(
+            [arguments[0], "tune"], env=environment, stdout=subprocess.DEVNULL,
+            timeout=LIMIT_SECONDS, check=False)
         if probe.returncode != 0:
             return EXIT_FAILED
         return subprocess.run(arguments[2:], env=environment, check=False).returncode

@@ -3,20 +3,25 @@
 
     benchmarks/waiting_model.py [--wake-us 20] [--sleep-cpu-us 5] [--waits 20000]
 
-A waiter polls for its budget and then sleeps. If what it waits for comes while it polls, the wait costs as much
-CPU as it was long and nothing in time; else its budget and the CPU of going to sleep and waking, and the message is seen
-later by the wake. Both figures are this machine's: benchmarks/bare/operation_cost has the wake. Policies:
+A waiter polls for its budget and then sleeps. If what it waits for comes while it polls, the wait
+costs as much CPU as it was long and nothing in time; else its budget and the CPU of going to sleep
+and waking, and the message is seen later by the wake. Both figures are this machine's:
+benchmarks/bare/operation_cost has the wake. Policies:
 
   sleep, poll B   a fixed budget: none, or B us at every wait
-  library         what Context::wait() does: 60 us, and none while the smoothed wait, less half of that where it slept, is
+  library         what Context::wait() does: 60 us, and none while the smoothed wait, less half of
+                  that where it slept, is
                   longer; not what it does where two need one processor
-  following       the library, but a poll in vain takes an eighth off the budget, down to a sixteenth, and where a wait ended soon
+  following       the library, but a poll in vain takes an eighth off the budget, down to a
+                  sixteenth, and where a wait ended soon
                   after the poll the budget doubles, up to 60 us again; not built
-  ladder          as DIM does with interrupts: steps of 0, 1, 8, 64, 128, 256 us; every 64 waits it goes on in the
+  ladder          as DIM does with interrupts: steps of 0, 1, 8, 64, 128, 256 us; every 64 waits it
+                  goes on in the
                   same direction while cost falls, else turns; cost is time and CPU, alike
   oracle          knows each gap and takes the cheaper
 
-Nothing is measured here, and no policy costs CPU itself: a policy that does not pay here does not pay.
+Nothing is measured here, and no policy costs CPU itself: a policy that does not pay here does not
+pay.
 """
 import argparse
 import random
@@ -107,7 +112,8 @@ def patterns(waits, seed=1):
     made["eight 8 us apart, then 1000 us"] = [1000.0 if at % 8 == 7 else 8.0 for at in range(waits)]
     made["exponential, mean 30 us"] = [draw.expovariate(1 / 30) for _ in range(waits)]
     made["exponential, mean 100 us"] = [draw.expovariate(1 / 100) for _ in range(waits)]
-    made["phases of 500: 10 us, then 300 us"] = [10.0 if at // 500 % 2 == 0 else 300.0 for at in range(waits)]
+    made["phases of 500: 10 us, then 300 us"] = [
+        10.0 if at // 500 % 2 == 0 else 300.0 for at in range(waits)]
     return made
 
 
@@ -123,18 +129,23 @@ def run(policy, gaps, wake, sleep_cpu):
 
 
 def policies(wake, sleep_cpu):
-    return {"sleep": Fixed(0.0), "poll 8": Fixed(8.0), "poll 25": Fixed(wake + sleep_cpu), "poll 60": Fixed(60.0), "poll 256": Fixed(256.0), "library": Library(),
-            "following": Following(), "ladder": Ladder(), "oracle": Oracle(wake, sleep_cpu)}
+    return {
+        "sleep": Fixed(0.0), "poll 8": Fixed(8.0), "poll 25": Fixed(wake + sleep_cpu),
+        "poll 60": Fixed(60.0), "poll 256": Fixed(256.0), "library": Library(),
+        "following": Following(), "ladder": Ladder(), "oracle": Oracle(wake, sleep_cpu)}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--wake-us", type=float, default=20.0)
     parser.add_argument("--sleep-cpu-us", type=float, default=5.0)
     parser.add_argument("--waits", type=int, default=20000)
     options = parser.parse_args()
     names = list(policies(0, 0))
-    print("| us late + us of CPU, a wait | " + " | ".join(names) + " |\n|" + "---|" * (len(names) + 1))
+    print(
+        "| us late + us of CPU, a wait | " + " | ".join(names) + " |\n|" + "---|" * (len(names) + 1)
+    )
     for pattern, gaps in patterns(options.waits).items():
         cells = []
         for policy in policies(options.wake_us, options.sleep_cpu_us).values():

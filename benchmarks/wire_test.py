@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of wire.py: the two ends reach each other, and nothing that it started outlives it. Needs namespaces: else it says so and skips."""
+"""Tests of wire.py: the two ends reach each other, and nothing that it started outlives it. Needs
+namespaces: else it says so and skips."""
 import argparse
 import contextlib
 import io
@@ -32,13 +33,16 @@ while True:
     except ConnectionRefusedError:
         if time.monotonic() > end: raise
 """
-SAYS = "import socket; one = socket.create_server(('10.9.0.2', 7000)); line, _ = one.accept(); line.sendall(b'hello'); one.accept()"
+SAYS = (
+    "import socket; one = socket.create_server(('10.9.0.2', 7000)); line, _ = one.accept();"
+    " line.sendall(b'hello'); one.accept()")
 STAYS = "import os, signal, sys; open(sys.argv[1], 'w').write(str(os.getpid())); signal.pause()"
 
 
 RELAY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bare", "relay")
 
-# Sends datagrams with their numbers from one end to the other; prints which came, how long the first took, and how long after it the last came.
+# Sends datagrams with their numbers from one end to the other; prints which came, how long the
+# first took, and how long after it the last came.
 NUMBERED = """
 import ctypes, json, os, socket, sys, time
 count, size = int(sys.argv[1]), int(sys.argv[2])
@@ -68,26 +72,36 @@ print(json.dumps({"came": came, "first": times[0] - start, "last": times[-1] - s
 
 
 def wire(*arguments):
-    return subprocess.Popen([sys.executable, WIRE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, WIRE, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True)
 
 
 class Programs(unittest.TestCase):
     def refusal(self, present, **options):
         said = io.StringIO()
-        with unittest.mock.patch.object(wire_program.shutil, "which", lambda name, path: name if name in present else None), \
-                contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as ended:
+        with unittest.mock.patch.object(
+            wire_program.shutil, "which", lambda name, path: name if name in present else None
+        ), contextlib.redirect_stderr(said), self.assertRaises(SystemExit) as ended:
             wire_program.check_programs(argparse.Namespace(**options))
         return ended.exception.code, said.getvalue()
 
     def test_that_are_missing_are_named_with_their_package_before_anything_is_made(self):
         code, said = self.refusal({"ip", "tc"}, offloads="off", rate=None, delay=None)
         self.assertEqual(code, EXIT_NOTHING_TO_RUN_ON)
-        self.assertIn("ethtool is not there: tools/setup installs it (Debian package ethtool)", said)
-        self.assertIn("tc is not there", self.refusal({"ip", "ethtool"}, offloads="on", rate="1gbit", delay=None)[1])
-        self.assertIn("ethtool is not there", self.refusal({"ip"}, offloads="on", rate="1gbit", delay=0.01)[1])
+        self.assertIn(
+            "ethtool is not there: tools/setup installs it (Debian package ethtool)", said)
+        self.assertIn(
+            "tc is not there",
+            self.refusal({"ip", "ethtool"}, offloads="on", rate="1gbit", delay=None)[1])
+        self.assertIn(
+            "ethtool is not there", self.refusal({"ip"}, offloads="on", rate="1gbit", delay=0.01)[1]
+        )
 
     def test_are_not_asked_for_where_no_option_needs_them(self):
-        with unittest.mock.patch.object(wire_program.shutil, "which", lambda name, path: name if name == "ip" else None):
+        with unittest.mock.patch.object(
+            wire_program.shutil, "which", lambda name, path: name if name == "ip" else None
+        ):
             wire_program.check_programs(argparse.Namespace(offloads="on", rate=None, delay=None))
 
 
@@ -96,7 +110,8 @@ class Wire(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.pid_file = os.path.join(folder.name, "pid")
-        self.says, self.stays = (os.path.join(folder.name, name) for name in ("says.py", "stays.py"))
+        self.says, self.stays = (
+            os.path.join(folder.name, name) for name in ("says.py", "stays.py"))
         pathlib.Path(self.says).write_text(SAYS, encoding="utf-8")
         pathlib.Path(self.stays).write_text(STAYS, encoding="utf-8")
 
@@ -112,19 +127,29 @@ class Wire(unittest.TestCase):
     def test_joins_two_namespaces_with_and_without_a_limit_between(self):
         for limit in ([], ["--rate", "1gbit"], ["--rate", "1gbit", "--mtu", "9000"]):
             with self.subTest(limit=limit):
-                code, out, errors = self.ended(*limit, "--serve", f"{sys.executable} {self.says}", "--", sys.executable, "-c", HEARS)
+                code, out, errors = self.ended(
+                    *limit, "--serve", f"{sys.executable} {self.says}", "--", sys.executable, "-c",
+                    HEARS)
                 self.assertEqual((code, out), (0, "hello\n"), errors)
 
     def test_ends_what_runs_beside_when_the_command_ends(self):
-        wait = f"import os\nwhile not os.path.exists('{self.pid_file}') or not open('{self.pid_file}').read(): pass"
-        code, _, errors = self.ended("--beside", f"{sys.executable} {self.stays} {self.pid_file}", "--", sys.executable, "-c", wait)
+        wait = (
+            f"import os\nwhile not os.path.exists('{self.pid_file}') or not"
+            f" open('{self.pid_file}').read(): pass")
+        code, _, errors = self.ended(
+            "--beside", f"{sys.executable} {self.stays} {self.pid_file}", "--", sys.executable,
+            "-c", wait)
         self.assertEqual(code, 0, errors)
         self.companion_is_gone()
 
     def test_ends_what_runs_beside_when_it_is_ended_itself(self):
-        process = wire("--beside", f"{sys.executable} {self.stays} {self.pid_file}", "--", sys.executable, "-c", "print('runs', flush=True); import signal; signal.pause()")
+        process = wire(
+            "--beside", f"{sys.executable} {self.stays} {self.pid_file}", "--", sys.executable,
+            "-c", "print('runs', flush=True); import signal; signal.pause()")
         self.assertEqual(process.stdout.readline(), "runs\n")
-        while not os.path.exists(self.pid_file) or not pathlib.Path(self.pid_file).read_text(encoding="utf-8"):
+        while not os.path.exists(self.pid_file) or not pathlib.Path(self.pid_file).read_text(
+            encoding="utf-8"
+        ):
             self.assertIsNone(process.poll())
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=100)
@@ -141,7 +166,9 @@ class LongLine(unittest.TestCase):
 
     def numbered(self, count, size, *options):
         """(what came, what the relay says of the way there)."""
-        process = wire("--delay", "20ms", "--late-us", "0", "--relay", RELAY, *options, "--", sys.executable, "-c", NUMBERED, str(count), str(size))
+        process = wire(
+            "--delay", "20ms", "--late-us", "0", "--relay", RELAY, *options, "--", sys.executable,
+            "-c", NUMBERED, str(count), str(size))
         out, errors = process.communicate(timeout=100)
         self.assertEqual(process.returncode, 0, errors)
         said = next(line for line in errors.splitlines() if '"relay"' in line)
@@ -173,7 +200,9 @@ class LongLine(unittest.TestCase):
         self.assertGreater(relay["lost"], 0)
 
     def test_sets_what_the_ends_were_asked_for(self):
-        process = wire("--sysctl", "net.ipv4.tcp_congestion_control=reno", "--", "cat", "/proc/sys/net/ipv4/tcp_congestion_control")
+        process = wire(
+            "--sysctl", "net.ipv4.tcp_congestion_control=reno", "--", "cat",
+            "/proc/sys/net/ipv4/tcp_congestion_control")
         self.assertEqual(process.communicate(timeout=100)[0], "reno\n")
 
     def test_refuses_words_that_it_does_not_know(self):

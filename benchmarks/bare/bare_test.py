@@ -63,13 +63,18 @@ CASES = [
     ("file_copy", ["--mode", "udp_joined", "--size", "3000001", "-n", "2"], "seconds"),
     ("tcp_zerocopy", ["--mode", "copied", "--size", "1048576", "-n", "1"], "seconds"),
     ("overlapped_copy", ["--mode", "copy_one", "--size", "1000001", "-n", "3"], "seconds"),
-    ("overlapped_copy", ["--mode", "copy_two_streaming", "--size", "1000001", "-n", "3"], "seconds"),
+    (
+        "overlapped_copy", ["--mode", "copy_two_streaming", "--size", "1000001", "-n", "3"],
+        "seconds"),
     ("overlapped_copy", ["--mode", "receive_direct", "--size", "3000001", "-n", "3"], "seconds"),
-    ("overlapped_copy", ["--mode", "receive_after_streaming", "--size", "3000001", "-n", "3"], "seconds"),
+    (
+        "overlapped_copy", ["--mode", "receive_after_streaming", "--size", "3000001", "-n", "3"],
+        "seconds"),
     ("overlapped_copy", ["--mode", "receive_between", "--size", "3000001", "-n", "3"], "seconds"),
     ("overlapped_copy", ["--mode", "receive_helper", "--size", "3000001", "-n", "3"], "seconds"),
-    ("overlapped_copy", ["--mode", "receive_helper_streaming", "--size", "3000001", "-n", "3"], "seconds"),
-]
+    (
+        "overlapped_copy", ["--mode", "receive_helper_streaming", "--size", "3000001", "-n", "3"],
+        "seconds")]
 
 # What a kernel or its limits may refuse: then the program says so and exits with 77.
 PINNING = [
@@ -78,10 +83,18 @@ PINNING = [
     ("tcp_bulk", ["--mode", "uring", "--size", "20000001", "-n", "4"], "seconds"),
     ("registration", ["--mode", "mlock", "--size", "65536", "-n", "5"], "seconds"),
     ("registration", ["--mode", "io_uring", "--size", "65536", "-n", "5"], "seconds"),
-    ("registration", ["--mode", "io_uring", "--size", "65536", "-n", "50", "--hit-percent", "50"], "seconds"),
-    ("registration", ["--mode", "verbs", "--size", "65536", "-n", "50", "--hit-percent", "50"], "seconds"),
-    ("registration_reuse", ["--mode", "io_uring_lru", "--size", "65536", "-n", "50", "--buffers", "17"], "seconds"),
-    ("registration_reuse", ["--mode", "verbs_random", "--size", "65536", "-n", "50", "--buffers", "20"], "seconds"),
+    (
+        "registration",
+        ["--mode", "io_uring", "--size", "65536", "-n", "50", "--hit-percent", "50"], "seconds"),
+    (
+        "registration", ["--mode", "verbs", "--size", "65536", "-n", "50", "--hit-percent", "50"],
+        "seconds"),
+    (
+        "registration_reuse",
+        ["--mode", "io_uring_lru", "--size", "65536", "-n", "50", "--buffers", "17"], "seconds"),
+    (
+        "registration_reuse",
+        ["--mode", "verbs_random", "--size", "65536", "-n", "50", "--buffers", "20"], "seconds"),
     ("tcp_zerocopy", ["--mode", "zerocopy", "--size", "1048576", "-n", "1"], "seconds"),
 ]
 
@@ -108,7 +121,9 @@ WIRE_CASES = [
     ("file_copy", ["--mode", "frames", "--size", "4000000", "-n", "2"], "seconds"),
 ]
 WIRE = [sys.executable, os.path.join("benchmarks", "wire.py"), "--mtu", "9000", "--"]
-LONG_LINE = WIRE[:2] + ["--rate", "1gbit", "--delay", "2ms", "--late-us", "0", "--relay", os.path.join(FOLDER, "relay"), "--"]
+LONG_LINE = WIRE[:2] + [
+    "--rate", "1gbit", "--delay", "2ms", "--late-us", "0", "--relay", os.path.join(FOLDER, "relay"),
+    "--"]
 
 
 def have_wire():
@@ -187,15 +202,21 @@ class EveryBareProgram(unittest.TestCase):
                     self.assertTrue(0 < line["registrations"] < 50, line)
                     for percent, registrations in (("0", 50), ("100", 0)):
                         line = json.loads(run(program, flags[:-1] + [percent]).stdout)
-                        self.assertEqual((line["hit_percent"], line["registrations"]), (int(percent), registrations))
+                        self.assertEqual(
+                            (line["hit_percent"], line["registrations"]),
+                            (int(percent), registrations))
                 self.assertEqual(run(program, flags + ["--corrupt"]).returncode, 4)
                 line = json.loads(run(program, flags + ["--slow-ns", "2000000"]).stdout)
                 self.assertGreaterEqual(line[times]["min"], 0.001999)
 
     def test_hashes_the_file_that_came_by_whatever_way(self):
-        pattern = b"".join((index * 2654435761 + piece * 40503 + 1 & 0xffffffff).to_bytes(4, "little") for piece in range(2) for index in range(1 << 18))
+        pattern = b"".join(
+            (index * 2654435761 + piece * 40503 + 1 & 0xFFFFFFFF).to_bytes(4, "little")
+            for piece in range(2)
+            for index in range(1 << 18))
         for mode in ("tcp", "tcp_sendfile", "udp", "udp_joined"):
-            line = json.loads(run("file_copy", ["--mode", mode, "--size", "1500000", "-n", "1"]).stdout)
+            line = json.loads(
+                run("file_copy", ["--mode", mode, "--size", "1500000", "-n", "1"]).stdout)
             self.assertEqual(line["sha256"], hashlib.sha256(pattern[:1500000]).hexdigest())
 
     def test_of_pages_lent_to_the_kernel_counts_what_it_copied_all_the_same(self):
@@ -204,18 +225,27 @@ class EveryBareProgram(unittest.TestCase):
             skip("MSG_ZEROCOPY", done.stderr)
             return
         line = json.loads(done.stdout)
-        self.assertGreaterEqual(line["notifications"], line["iterations"])  # each call that sent something, and a message takes one at least
+        # each call that sent something, and a message takes one at least
+        self.assertGreaterEqual(line["notifications"], line["iterations"])
         self.assertEqual(line["kernel_copied_percent"], 100)  # the loopback device
-        self.assertNotIn("notifications", json.loads(run("tcp_zerocopy", ["--mode", "copied", "-n", "1"]).stdout))
+        self.assertNotIn(
+            "notifications", json.loads(run("tcp_zerocopy", ["--mode", "copied", "-n", "1"]).stdout)
+        )
 
     def test_of_a_cache_of_registrations_has_what_its_places_and_its_rule_allow(self):
         def hits(policy, buffers):
-            done = run("registration_reuse", ["--mode", f"io_uring_{policy}", "--buffers", str(buffers), "--size", "4096", "-n", "2000"])
+            done = run(
+                "registration_reuse",
+                [
+                    "--mode", f"io_uring_{policy}", "--buffers", str(buffers), "--size", "4096",
+                    "-n", "2000"])
             return None if done.returncode == 77 else json.loads(done.stdout)["hit_percent"]
         if hits("lru", 16) is None:
             skip("io_uring", "nothing can be pinned")
             return
-        self.assertEqual([hits("lru", 16), hits("lru", 17), hits("random", 16), hits("arena", 64)], [100, 0, 100, 100])
+        self.assertEqual(
+            [hits("lru", 16), hits("lru", 17), hits("random", 16), hits("arena", 64)],
+            [100, 0, 100, 100])
         self.assertTrue(100 > hits("random", 17) > hits("random", 24) > hits("random", 64) > 0)
 
     def test_frames_need_a_wire_and_say_how_to_get_one(self):
@@ -252,7 +282,8 @@ class EveryBareProgram(unittest.TestCase):
                 done = run("operation_cost", ["--mode", mode, "-n", "1"], asleep)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 # No sample is longer than the program ran.
-                self.assertLess(json.loads(done.stdout)["seconds"]["max"], time.monotonic() - started)
+                self.assertLess(
+                    json.loads(done.stdout)["seconds"]["max"], time.monotonic() - started)
 
     def test_refuses_a_flag_it_does_not_know_and_names_it(self):
         for program in sorted({case[0] for case in CASES}):

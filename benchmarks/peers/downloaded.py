@@ -1,4 +1,5 @@
-"""The peers that Debian does not have: which, of which version, where they are kept, and what to type if they are not there.
+"""The peers that Debian does not have: which, of which version, where they are kept, and what to
+type if they are not there.
 
 install.py puts them there; ucx.py and iceoryx2.py run them. Nothing of them is in the repository.
 """
@@ -45,7 +46,9 @@ def iceoryx2_pingpong():
     return os.path.join(iceoryx2_folder(), "release", "iceoryx2-pingpong")
 
 
-PROGRAMS = {"ucx": (f"UCX {UCX_VERSION}", ucx_perftest), "iceoryx2": (f"iceoryx2 {ICEORYX2_VERSION}", iceoryx2_pingpong)}
+PROGRAMS = {
+    "ucx": (f"UCX {UCX_VERSION}", ucx_perftest),
+    "iceoryx2": (f"iceoryx2 {ICEORYX2_VERSION}", iceoryx2_pingpong)}
 
 
 def command(which):
@@ -57,7 +60,8 @@ def installed(which):
 
 
 def require(which):
-    """The program's path. Without it: says what to type, and exits as a peer does that has nothing to run on."""
+    """The program's path. Without it: says what to type, and exits as a peer does that has nothing
+    to run on."""
     if not installed(which):
         print(f"{PROGRAMS[which][0]} is not installed: {command(which)}", file=sys.stderr)
         sys.exit(EXIT_NOTHING_TO_RUN_ON)

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Asks iceoryx2 0.10 the same questions: iceoryx2/src hands over a loaned sample between two processes.
+"""Asks iceoryx2 0.10 the same questions: iceoryx2/src hands over a loaned sample between two
+processes.
 
     benchmarks/peers/iceoryx2.py --wait spin --touch word --size 64
 
-All flags are those of that program. Its samples are files in /dev/shm: those of a run that was killed are
-removed here, before and after a run.
+All flags are those of that program. Its samples are files in /dev/shm: those of a run that was
+killed are removed here, before and after a run.
 """
 import glob
 import os

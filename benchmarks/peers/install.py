@@ -3,10 +3,11 @@
 
     benchmarks/peers/install.py            both; says nothing if they are there
     benchmarks/peers/install.py ucx        the wheel, by pip, which compares its checksum
-    benchmarks/peers/install.py iceoryx2   builds benchmarks/peers/iceoryx2 with Cargo, as its Cargo.lock says
+    benchmarks/peers/install.py iceoryx2   builds benchmarks/peers/iceoryx2 with Cargo, as its
+                                           Cargo.lock says
 
-The folder is $XDG_CACHE_HOME/sluice/peers or ~/.cache/sluice/peers. tools/setup --peers runs this, and has
-installed pip and a Cargo that is new enough (Debian's cargo-web; its `cargo` is too old).
+The folder is $XDG_CACHE_HOME/sluice/peers or ~/.cache/sluice/peers. tools/setup --peers runs this,
+and has installed pip and a Cargo that is new enough (Debian's cargo-web; its `cargo` is too old).
 Exit code: 0; 1 if one of them could not be installed.
 """
 import argparse
@@ -29,7 +30,8 @@ class Trouble(Exception):
 def run(command, **more):
     print(f"install.py: {' '.join(command)}", file=sys.stderr)
     try:
-        done = subprocess.run(command, stdout=sys.stderr, timeout=LIMIT_SECONDS, check=False, **more)
+        done = subprocess.run(
+            command, stdout=sys.stderr, timeout=LIMIT_SECONDS, check=False, **more)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Trouble(f"{command[0]}: {error}") from error
     if done.returncode != 0:
@@ -42,9 +44,13 @@ def install_ucx():
     with tempfile.TemporaryDirectory(dir=downloaded.folder()) as made:
         pinned, target = os.path.join(made, "pinned.txt"), os.path.join(made, "target")
         with open(pinned, "w", encoding="ascii") as file:
-            file.write(f"{downloaded.UCX_PACKAGE}=={downloaded.UCX_VERSION} --hash=sha256:{downloaded.UCX_SHA256}\n")
-        run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--only-binary=:all:",
-             "--require-hashes", "--target", target, "-r", pinned])
+            file.write(
+                f"{downloaded.UCX_PACKAGE}=={downloaded.UCX_VERSION}"
+                f" --hash=sha256:{downloaded.UCX_SHA256}\n")
+        run(
+            [
+                sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-compile",
+                "--only-binary=:all:", "--require-hashes", "--target", target, "-r", pinned])
         shutil.rmtree(downloaded.ucx_folder(), ignore_errors=True)
         os.rename(target, downloaded.ucx_folder())
 
@@ -59,15 +65,22 @@ def check_cargo():
     remedy = "install Debian's cargo-web (tools/setup --peers), or a newer Rust"
     if shutil.which("cargo") is None:
         raise Trouble(f"there is no cargo; {remedy}")
-    said = subprocess.run(["cargo", "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    said = subprocess.run(
+        ["cargo", "--version"], capture_output=True, text=True, timeout=60, check=False
+    ).stdout
     if version_of(said) < downloaded.ICEORYX2_RUST:
-        raise Trouble(f"{said.strip()} is older than {wanted}, which iceoryx2 {downloaded.ICEORYX2_VERSION} needs; {remedy}")
+        raise Trouble(
+            f"{said.strip()} is older than {wanted}, which iceoryx2 {downloaded.ICEORYX2_VERSION}"
+            f" needs; {remedy}")
 
 
 def install_iceoryx2():
     check_cargo()
-    run(["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path", os.path.join(downloaded.HERE, "iceoryx2", "Cargo.toml"),
-         "--target-dir", downloaded.iceoryx2_folder()])
+    run(
+        [
+            "cargo", "build", "--release", "--locked", "--quiet", "--manifest-path",
+            os.path.join(downloaded.HERE, "iceoryx2", "Cargo.toml"), "--target-dir",
+            downloaded.iceoryx2_folder()])
 
 
 def is_stale(program, sources):
@@ -90,8 +103,10 @@ INSTALLERS = {"ucx": install_ucx, "iceoryx2": install_iceoryx2}
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("peers", nargs="*", metavar="PEER", help=f"one of {', '.join(INSTALLERS)}; both without it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "peers", nargs="*", metavar="PEER", help=f"one of {', '.join(INSTALLERS)}; both without it")
     asked = parser.parse_args(arguments).peers or list(INSTALLERS)
     for which in asked:
         if which not in INSTALLERS:
@@ -103,7 +118,9 @@ def main(arguments):
         try:
             INSTALLERS[which]()
         except Trouble as trouble:
-            print(f"install.py: {downloaded.PROGRAMS[which][0]} is not installed: {trouble}", file=sys.stderr)
+            print(
+                f"install.py: {downloaded.PROGRAMS[which][0]} is not installed: {trouble}",
+                file=sys.stderr)
             failed = True
     return 1 if failed else 0
 

@@ -43,9 +43,10 @@ def main():
     pair.require("fi_pingpong", "libfabric-bin")
     ping_pong(options, CHECKED_ITERATIONS, check=True)
     usec = microseconds_per_transfer(ping_pong(options, options.iterations, check=False))
-    pair.print_line(name="fi_pingpong", mode=options.provider, size_bytes=options.size,
-                    iterations=options.iterations, one_way_ns={"p50": usec * 1e3, "mean": usec * 1e3},
-                    bytes_per_second=options.size / (usec * 1e-6), verified=True)
+    pair.print_line(
+        name="fi_pingpong", mode=options.provider, size_bytes=options.size,
+        iterations=options.iterations, one_way_ns={"p50": usec * 1e3, "mean": usec * 1e3},
+        bytes_per_second=options.size / (usec * 1e-6), verified=True)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,8 @@ def require(tool, package):
 
 
 def run_pair(server, client, port, environment, limit_seconds, merged=False):
-    """Starts `server`, runs `client` once the server listens, returns the client's stdout (merged: and stderr)."""
+    """Starts `server`, runs `client` once the server listens, returns the client's stdout (merged:
+    and stderr)."""
     variables = dict(os.environ, **environment)
     deadline = time.monotonic() + limit_seconds
     process = subprocess.Popen(server, env=variables, stdout=subprocess.DEVNULL,

@@ -8,7 +8,9 @@ import re
 
 import pair
 
-UNITS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "sec": 1e9, "bytes/sec": 1.0, "KB/sec": 1e3, "MB/sec": 1e6, "GB/sec": 1e9, "TB/sec": 1e12}
+UNITS = {
+    "ns": 1.0, "us": 1e3, "ms": 1e6, "sec": 1e9, "bytes/sec": 1.0, "KB/sec": 1e3, "MB/sec": 1e6,
+    "GB/sec": 1e9, "TB/sec": 1e12}
 
 
 def parse_arguments():
@@ -32,11 +34,18 @@ def main():
     options = parse_arguments()
     pair.require("qperf", "qperf")
     port = pair.free_port()
-    output = pair.run_pair(["qperf", "-lp", str(port)],
-                           ["qperf", "127.0.0.1", "-lp", str(port), "-t", str(options.seconds), "-m", str(options.size), options.test, "quit"],
-                           port, {}, options.limit_seconds)
-    shown = {"one_way_ns": {"p50": figure(output, "latency")}} if options.test == "tcp_lat" else {"bytes_per_second": figure(output, "bw")}
-    pair.print_line(name="qperf", mode=options.test, size_bytes=options.size, verified="unchecked", **shown)
+    output = pair.run_pair(
+        ["qperf", "-lp", str(port)],
+        [
+            "qperf", "127.0.0.1", "-lp", str(port), "-t", str(options.seconds), "-m",
+            str(options.size), options.test, "quit"],
+        port, {}, options.limit_seconds)
+    shown = (
+        {"one_way_ns": {"p50": figure(output, "latency")}}
+        if options.test == "tcp_lat"
+        else {"bytes_per_second": figure(output, "bw")})
+    pair.print_line(
+        name="qperf", mode=options.test, size_bytes=options.size, verified="unchecked", **shown)
 
 
 if __name__ == "__main__":
