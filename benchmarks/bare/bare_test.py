@@ -280,7 +280,7 @@ class EveryBareProgram(unittest.TestCase):
             with self.subTest(mode=mode):
                 started = time.monotonic()
                 done = run("operation_cost", ["--mode", mode, "-n", "1"], asleep)
-                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
                 # No sample is longer than the program ran.
                 self.assertLess(
                     json.loads(done.stdout)["seconds"]["max"], time.monotonic() - started)
