@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`sluice profile`: a program is recorded and its end is passed on, recordings are shown and advised on, and what cannot
-be is told with the remedy."""
+"""`sluice profile`: a program is recorded and its end is passed on, recordings are shown and
+advised on, and what cannot be is told with the remedy."""
 import contextlib
 import json
 import os
@@ -17,7 +17,8 @@ class Profile(command.CommandTest):
     def record(self, *program, expect=0, **extra):
         """The files, and what was said."""
         folder = self.file("recordings")
-        done = self.run_command("profile", "record", "-o", folder, "--", *program, expect=expect, **extra)
+        done = self.run_command(
+            "profile", "record", "-o", folder, "--", *program, expect=expect, **extra)
         files = sorted(str(path) for path in pathlib.Path(folder).iterdir())
         self.addCleanup(self.remove, folder, files)
         return files, done
@@ -35,17 +36,25 @@ class Profile(command.CommandTest):
         shown = self.run_command("profile", "show", *files).stdout
         for words in ("message size", "computed before", "waited before", "process", "< 256 B"):
             self.assertIn(words, shown)
-        advice = json.loads(self.run_command("profile", "advise", "--json", "--rounds", "2", "--seconds", "2", *files).stdout)
+        advice = json.loads(
+            self.run_command(
+                "profile", "advise", "--json", "--rounds", "2", "--seconds", "2", *files
+            ).stdout)
         self.assertEqual(advice["schema"], "sluice.profile/1")
         waiting = advice["answers"][0]
-        self.assertEqual([way["name"] for way in waiting["ways"]], ["latency", "low-cpu", "automatic"])
+        self.assertEqual(
+            [way["name"] for way in waiting["ways"]], ["latency", "low-cpu", "automatic"])
         self.assertIn(waiting["named"], ("latency", "low-cpu", "automatic"))
         self.assertTrue(waiting["reason"])
-        text = self.run_command("profile", "advise", "--rounds", "1", "--seconds", "1", *files).stdout
+        text = self.run_command(
+            "profile", "advise", "--rounds", "1", "--seconds", "1", *files
+        ).stdout
         self.assertIn("advice: ", text)
         self.assertIn("reason: ", text)
         self.assertNotIn("was not recorded", text)
-        alone = self.run_command("profile", "advise", "--rounds", "1", "--seconds", "1", files[0]).stdout
+        alone = self.run_command(
+            "profile", "advise", "--rounds", "1", "--seconds", "1", files[0]
+        ).stdout
         self.assertIn("was not recorded: it answers when it did then", alone)
         again = self.run_command("profile", "advise", files[0], files[0], expect=1)
         self.assertIn("twice", again.stderr)
@@ -54,13 +63,16 @@ class Profile(command.CommandTest):
         job = ("demo", "--model", "tiny", "--modes", "zerocopy", "--paths", "shm", "--steps", "3")
         files, _ = self.record(command.BINARY, *job, "--servers", "2", "--workers", "3")
         self.assertGreaterEqual(len(files), 5)
-        text = self.run_command("profile", "advise", "--rounds", "1", "--seconds", "1", *files).stdout
+        text = self.run_command(
+            "profile", "advise", "--rounds", "1", "--seconds", "1", *files
+        ).stdout
         self.assertIn("advice: ", text)
         self.assertRegex(text, "replayed [1-9][0-9]* messages of [0-9]+ contexts over shm: ")
         self.assertNotIn("was not recorded", text)
 
     def test_the_end_of_the_program_is_passed_on(self):
-        files, done = self.record("sh", "-c", f"{command.BINARY} {' '.join(PING_PONG)} 500 && exit 7", expect=7)
+        files, done = self.record(
+            "sh", "-c", f"{command.BINARY} {' '.join(PING_PONG)} 500 && exit 7", expect=7)
         self.assertEqual(len(files), 2)
         self.assertNotIn("nothing was recorded", done.stderr)
 
@@ -74,15 +86,20 @@ class Profile(command.CommandTest):
         self.assertEqual(len(files), 2)
         self.assertIn("its process was killed", done.stderr)
         self.assertIn("messages were kept", done.stderr)
-        self.assertIn("note: its process was killed", self.run_command("profile", "show", *files).stdout)
-        self.assertIn("advice: ", self.run_command("profile", "advise", "--rounds", "1", "--seconds", "1", *files).stdout)
+        self.assertIn(
+            "note: its process was killed", self.run_command("profile", "show", *files).stdout)
+        self.assertIn(
+            "advice: ",
+            self.run_command("profile", "advise", "--rounds", "1", "--seconds", "1", *files).stdout)
 
     def test_a_program_without_a_context_is_told(self):
         files, done = self.record("true", expect=1)
         self.assertEqual(files, [])
         self.assertIn("nothing was recorded: true opened no context of sluice", done.stderr)
         self.assertIn("set-user-id", done.stderr)
-        self.run_command("profile", "record", "-o", os.path.join(self.folder, "recordings"), "--", "false", expect=1)
+        self.run_command(
+            "profile", "record", "-o", os.path.join(self.folder, "recordings"), "--", "false",
+            expect=1)
 
     def test_a_program_that_is_not_there_is_told(self):
         _, done = self.record("/no/such/program", expect=127)
@@ -91,19 +108,29 @@ class Profile(command.CommandTest):
         self.assertIn("PROGRAM", self.run_command("profile", "record", expect=2).stderr)
 
     def test_a_folder_that_cannot_be_made_is_told(self):
-        done = self.run_command("profile", "record", "-o", "/proc/none/such", "--", "true", expect=1)
+        done = self.run_command(
+            "profile", "record", "-o", "/proc/none/such", "--", "true", expect=1)
         self.assertIn("--output", done.stderr)
         path = self.file("file")
         pathlib.Path(path).write_text("", encoding="utf-8")
-        self.assertIn("is no folder", self.run_command("profile", "record", "-o", path, "--", "true", expect=1).stderr)
+        self.assertIn(
+            "is no folder",
+            self.run_command("profile", "record", "-o", path, "--", "true", expect=1).stderr)
 
     def test_what_is_no_recording_is_told(self):
         path = pathlib.Path(self.file("file"))
-        for content, words in ((b"", "is empty"), (b"#!/bin/sh\n", "is no recording"), (b"SLUICREC\x02\x00\x00\x00" + bytes(400), "version 2")):
+        for content, words in (
+            (b"", "is empty"),
+            (b"#!/bin/sh\n", "is no recording"),
+            (b"SLUICREC\x02\x00\x00\x00" + bytes(400), "version 2"),
+        ):
             path.write_bytes(content)
             for action in ("show", "advise"):
-                self.assertIn(words, self.run_command("profile", action, str(path), expect=1).stderr)
-        self.assertIn("cannot be opened", self.run_command("profile", "show", "/no/such/file", expect=1).stderr)
+                self.assertIn(
+                    words, self.run_command("profile", action, str(path), expect=1).stderr)
+        self.assertIn(
+            "cannot be opened",
+            self.run_command("profile", "show", "/no/such/file", expect=1).stderr)
 
 
 if __name__ == "__main__":
