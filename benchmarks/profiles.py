@@ -100,7 +100,12 @@ def measured(case, rounds):
         for profile in order:
             seconds[profile].append(None if profile in lost else case.run(profile))
         if number == 0:
-            fastest = min(judging.present([row[0] for row in seconds.values()]))
+            ended = judging.present([row[0] for row in seconds.values()])
+            if not ended:
+                raise RuntimeError(
+                    f"{case.title}: under no profile it ended within {SECONDS} s; run this when "
+                    "nothing else runs")
+            fastest = min(ended)
             lost = {
                 profile
                 for profile, row in seconds.items()

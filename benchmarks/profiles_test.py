@@ -86,6 +86,13 @@ class Profiles(unittest.TestCase):
         self.assertEqual(rows[0]["seconds"]["latency"], [0.9, None, None])
         self.assertTrue(rows[0]["right"])
 
+    def test_a_program_that_ends_in_time_under_no_profile_is_named(self):
+        before, profiles.Case.run = profiles.Case.run, lambda self, profile=None, under=(): None
+        self.addCleanup(setattr, profiles.Case, "run", before)
+        code, _, errors, _ = self.run_it("automatic", "1", "1", "1")
+        self.assertEqual(code, 2)
+        self.assertIn("is W, shared: 2 on 1: under no profile it ended within 20 s", errors)
+
     def test_a_program_that_fails_is_named(self):
         code, _, errors, _ = self.run_it("automatic", "1", "1", "1", code=4)
         self.assertEqual(code, 2)
