@@ -43,8 +43,8 @@ class Tensor:
             if extent < 0:
                 raise ModelError(f"the tensor {shown(self.name)} would have an extent of {extent}; choose larger values for --dim")
         if self.shape is None:
-            raise ModelError(f"the tensor {shown(self.name)} has no shape; write it into the model's value_info, for "
-                             "example with onnx.shape_inference or onnxruntime.tools.symbolic_shape_infer")
+            raise ModelError(f"the tensor {shown(self.name)} has no shape; export the model with "
+                             "torch.onnx.export(dynamo=True), or add shapes with onnxruntime.tools.symbolic_shape_infer")
         return math.prod(self.shape)
 
     @property
@@ -119,6 +119,8 @@ class Model:
             path.append(at)
             at = next(makers[name] for name in self.ops[at].inputs if name in makers and makers[name] not in sorted_ones)
         cycle = path[path.index(at):][::-1]
+        first = cycle.index(min(cycle))
+        cycle = cycle[first:] + cycle[:first]
         names = " > ".join(shown(self.ops[place].name) for place in cycle[:4]) + (" > ..." if len(cycle) > 4 else "")
         raise ModelError(f"the model has a cycle of {len(cycle)} operators: {names}; a model ends, so export it again")
 

@@ -4,6 +4,7 @@ from google.protobuf.message import DecodeError
 import onnx
 from onnx import shape_inference
 
+import sizes
 from model import TRAINABLE, Dimensions, Model, ModelError, Op, Tensor, shown
 
 # TensorProto.DataType by number: older versions of the library lack the later names.
@@ -21,6 +22,8 @@ _SETTINGS = {"BatchNormalization": (3, 4), "Clip": (1, 2), "DequantizeLinear": (
              "QuantizeLinear": (1, 2), "Resize": (1, 2), "Upsample": (1,)}
 _CONSTANTS = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64",
               "value_string": "string", "value_strings": "string"}
+# Names that the inference of shapes gives to extents that it cannot find.
+_INVENTED = "unk__"
 # Values of weights that may be shapes stay for the inference of shapes; longer ones are dropped, as nothing reads them.
 _MOST_VALUE_BYTES = 1024
 
@@ -160,7 +163,8 @@ def _add_types(model: Model, proto, dimensions: Dimensions):
         if kind == "tensor_type" and value.type.tensor_type.elem_type:
             of = value.type.tensor_type
             shape = tuple(_extent(value.name, axis, extent, dimensions) for axis, extent in enumerate(of.shape.dim))
-            type_of = Tensor(value.name, _dtype(of.elem_type), shape if of.HasField("shape") else None)
+            known = of.HasField("shape") and not any(str(extent).startswith(_INVENTED) for extent in shape)
+            type_of = Tensor(value.name, _dtype(of.elem_type), shape if known else None)
         elif kind not in ("tensor_type", None):
             type_of = Tensor(value.name, kind.removesuffix("_type"), None)
         else:
@@ -173,4 +177,10 @@ def _extent(name: str, axis: int, extent, dimensions: Dimensions) -> int | str:
     """Its value, or the name by which --dim can give it one. A dimension without a name has that of its tensor and its place."""
     if extent.HasField("dim_value") and extent.dim_value >= 0:
         return extent.dim_value
-    return dimensions.value(extent.dim_param or f"{name}.{axis}")
+    text = extent.dim_param or f"{name}.{axis}"
+    if extent.dim_param and not text.isidentifier() and text not in dimensions.values:
+        try:
+            return sizes.value_of(text, dimensions.value)
+        except ModelError:
+            pass  # any text may be a name in ONNX
+    return dimensions.value(text)

@@ -1,12 +1,10 @@
 """Reads PyTorch exported programs (.pt2, written by torch.export.save) without PyTorch: the archive is a ZIP file, and the
-graph in it JSON. Seen were schema 7.3 (torch 2.5.1) and 8.20 (torch 2.15.0)."""
-import ast
+graph in it JSON. Seen were the schemas 7.3 (torch 2.5.1), 8.8 (torch 2.8.0) and 8.20 (torch 2.15.0)."""
 import json
-import math
 import re
-import typing
 import zipfile
 
+import sizes
 from model import Dimensions, Model, ModelError, Op, Tensor, shown
 
 # SchemaVersion.major: a new one is for changes that older readers do not understand.
@@ -16,11 +14,10 @@ _TORCH = "torch 2.5 to 2.15"
 _DTYPES = {1: "uint8", 2: "int8", 3: "int16", 4: "int32", 5: "int64", 6: "float16", 7: "float32", 8: "float64", 9: "complex32",
            10: "complex64", 11: "complex128", 12: "bool", 13: "bfloat16", 28: "uint16", 29: "float8_e4m3fn_8", 30: "float8_e5m2_8",
            31: "float8_e4m3fnuz_8", 32: "float8_e5m2fnuz_8", 33: "float8_e8m0fnu_8", 34: "uint32", 35: "uint64"}
-# Until torch 2.7 one file, then one for each program of the archive.
+# In the archives of torch 2.5.1, and in those of 2.8.0 and 2.15.0: a file for each program.
 _PROGRAM = re.compile(r"(?:^|/)(?:serialized_exported_program\.json|models/[^/]+\.json)$")
 # A graph of 65,536 nodes has some 100 MB.
 _MOST_JSON_BYTES = 1 << 30
-_MOST_EXPRESSION = 4096
 # Operators of aten whose output has each element from the elements at the same place.
 _ELEMENTWISE = frozenset("""abs add bitwise_and bitwise_not bitwise_or ceil clamp cos div elu erf exp floor gelu hardsigmoid hardswish
     hardtanh leaky_relu log logical_and logical_not logical_or masked_fill maximum minimum mish mul neg pow reciprocal relu round rsqrt rsub
@@ -131,11 +128,7 @@ class _Reader:
     def _extent(self, size: dict) -> int | str:
         if "as_int" in size:
             return int(size["as_int"])
-        text = size["as_expr"]["expr_str"]
-        if len(text) > _MOST_EXPRESSION:
-            raise ModelError(f"a size is an expression of {len(text)} characters, and {_MOST_EXPRESSION} is the most; "
-                             "export the model with fixed sizes")
-        return _value(ast.parse(text, mode="eval").body, self._symbol)
+        return sizes.value_of(size["as_expr"]["expr_str"], self._symbol)
 
     def _symbol(self, name: str) -> int | str:
         value = self._dimensions.value(name)
@@ -166,49 +159,3 @@ def _tensors_in(argument: dict) -> list[str]:
     if kind == "as_custom_obj":
         raise ModelError(f"the exported program passes the object {shown(value['name'])}, which is no tensor; export the model without it")
     return []
-
-
-def _power(base: int, exponent: int) -> int:
-    if not 0 <= exponent <= 8:
-        raise ValueError(f"the power {exponent} in a size")
-    return base ** exponent
-
-
-# What sizes are made of: sympy's text (torch 2.5) or its constructors (torch 2.15).
-_FUNCTIONS: dict[str, typing.Callable] = {
-    "Integer": int, "Add": lambda *terms: sum(terms), "Mul": lambda *factors: math.prod(factors), "Pow": _power,
-    "FloorDiv": lambda a, b: a // b, "CeilDiv": lambda a, b: -(-a // b), "CleanDiv": lambda a, b: a // b,
-    "Mod": lambda a, b: a % b, "PythonMod": lambda a, b: a % b, "Max": max, "Min": min,
-}
-_OPERATORS = {ast.Add: "Add", ast.Mult: "Mul", ast.Pow: "Pow", ast.FloorDiv: "FloorDiv", ast.Mod: "Mod"}
-
-
-def _value(node: ast.expr, symbol: typing.Callable[[str], int | str]) -> int | str:
-    """The value of a size, or the first symbol in it that has none."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
-    if isinstance(node, ast.Name):
-        return symbol(node.id)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return _apply("Mul", [-1, _value(node.operand, symbol)])
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
-        return _apply("Add", [_value(node.left, symbol), _apply("Mul", [-1, _value(node.right, symbol)])])
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        return _apply(_OPERATORS[type(node.op)], [_value(node.left, symbol), _value(node.right, symbol)])
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        if node.func.id == "Symbol":
-            return symbol(node.args[0].value)
-        return _apply(node.func.id, [_value(argument, symbol) for argument in node.args])
-    raise ModelError(f"the size {shown(ast.unparse(node))} of the exported program is not understood; export the model with fixed sizes")
-
-
-def _apply(function: str, values: list) -> int | str:
-    for value in values:
-        if isinstance(value, str):
-            return value
-    if function not in _FUNCTIONS:
-        raise ModelError(f"a size of the exported program uses {shown(function)}, which is not understood; export the model with fixed sizes")
-    try:
-        return _FUNCTIONS[function](*values)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise ModelError(f"a size of the exported program cannot be computed ({error}); choose other values for --dim") from None
