@@ -110,9 +110,10 @@ def read_model(path: str, dimensions: Dimensions, activations: bool) -> Model:
         if file.read(2) == b"PK":
             return torch_reader.read(path, dimensions)
         try:
-            import onnx_reader
+            import onnx_reader  # only here: exported programs need no onnx
         except ImportError as error:
-            raise ModelError(f"ONNX models need the Python package {error.name}; install Debian's python3-onnx, or onnx with pip") from None
+            raise ModelError(f"ONNX models need the Python package {error.name}, which {sys.executable} has not; install Debian's "
+                             "python3-onnx and run this by /usr/bin/python3, or install onnx with pip") from None
         file.seek(0)
         return onnx_reader.read(file.read(), dimensions, activations)
 

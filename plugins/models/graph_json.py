@@ -25,7 +25,8 @@ class Graph:
     def process(self, name: str, host: str):
         self._processes.append({"name": name, "host": host})
 
-    def node(self, name: str, process: str, op: str, in_place: bool = False, compute_us: float = 0, touched_bytes: int = 0) -> str:
+    def node(self, name: str, process: str, op: str, in_place: bool = False, compute_us: float = 0,
+             touched_bytes: int = 0) -> str:
         entry = {"name": name, "process": process, "op": op, "in_place": in_place, "compute_us": compute_us,
                  "touched_bytes": touched_bytes}
         self._nodes.append({field: value for field, value in entry.items() if value})
@@ -40,14 +41,16 @@ class Graph:
         for part, entries, most in (("process", self._processes, MOST_PROCESSES), ("node", self._nodes, MOST_NODES),
                                     ("edge", self._edges, MOST_EDGES)):
             if len(entries) > most:
-                raise ModelError(f"the graph would have {len(entries)} {part}s, and {most} is the most of sluice.graph/1; {_SMALLER}")
+                raise ModelError(f"the graph would have {len(entries)} {part}s, and {most} is the most of sluice.graph/1; "
+                                 f"{_SMALLER}")
             self._check_names(part, entries)
         if len(self._nodes) * len(self._processes) > MOST_CLOCKS:
             raise ModelError(f"the graph would have {len(self._nodes)} nodes times {len(self._processes)} processes, and "
                              f"{MOST_CLOCKS} is the most of sluice.graph/1; {_SMALLER}")
         readers = sum(len(edge["to"]) for edge in self._edges)
         if readers > MOST_READERS:
-            raise ModelError(f"the edges would have {readers} readers, and {MOST_READERS} is the most of sluice.graph/1; {_SMALLER}")
+            raise ModelError(f"the edges would have {readers} readers, and {MOST_READERS} is the most of sluice.graph/1; "
+                             f"{_SMALLER}")
         return {"schema": "sluice.graph/1", "name": self._name, "processes": self._processes, "nodes": self._nodes,
                 "edges": self._edges}
 
@@ -58,8 +61,8 @@ class Graph:
             name = entry["name"]
             size = len(name.encode("utf-8", "replace"))
             if size > MOST_NAME_BYTES:
-                raise ModelError(f"the {part} {shown(name)} would have a name of {size} bytes, and {MOST_NAME_BYTES} is the most of "
-                                 "sluice.graph/1; give it a shorter one in the model")
+                raise ModelError(f"the {part} {shown(name)} would have a name of {size} bytes, and {MOST_NAME_BYTES} is the most "
+                                 "of sluice.graph/1; give it a shorter one in the model")
             if name in seen:
                 raise ModelError(f"two {part}s would be named {shown(name)}; give each a name of its own in the model")
             seen.add(name)
@@ -69,10 +72,11 @@ def _check_tensor(tensor: Tensor):
     """An edge carries it: whole bytes, some of them, and not too many extents."""
     what = f"the tensor {shown(tensor.name)}"
     if tensor.bytes == 0:
-        raise ModelError(f"{what} has the shape {list(tensor.shape)}, without elements; choose larger values for --dim, or take it out of "
-                         "the model")
+        raise ModelError(f"{what} has the shape {list(tensor.shape)}, without elements; choose larger values for --dim, or take it "
+                         "out of the model")
     if tensor.dtype not in BITS:
-        raise ModelError(f"{what} has elements of {tensor.dtype}, which no edge can carry; cast it to a type of whole bytes in the model")
+        raise ModelError(f"{what} has elements of {tensor.dtype}, which no edge can carry; cast it to a type of whole bytes in the "
+                         "model")
     if len(tensor.shape) > MOST_EXTENTS:
         raise ModelError(f"{what} has {len(tensor.shape)} dimensions, and {MOST_EXTENTS} is the most of sluice.graph/1; "
                          "reshape it in the model")

@@ -1,7 +1,7 @@
 """Reads ONNX models. Weights' data is neither needed nor looked for: only their types and shapes count, so a model whose
 data is in other files converts without them."""
-from google.protobuf.message import DecodeError
 import onnx
+from google.protobuf.message import DecodeError
 from onnx import shape_inference
 
 import sizes
@@ -13,9 +13,9 @@ _DTYPES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int
            17: "float8_e4m3fn_8", 18: "float8_e4m3fnuz_8", 19: "float8_e5m2_8", 20: "float8_e5m2fnuz_8", 21: "uint4", 22: "int4",
            23: "float4_e2m1", 24: "float8_e8m0fnu_8", 25: "uint2", 26: "int2", 27: "float6_e2m3", 28: "float6_e3m2"}
 # Operators whose output has each element from the elements at the same place.
-_ELEMENTWISE = frozenset("""Abs Add And Cast Ceil Celu Clip Cos Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Max Mean Min
-    Mish Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu
-    Where Xor""".split())
+_ELEMENTWISE = frozenset("""Abs Add And Cast Ceil Celu Clip Cos Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Max Mean
+    Min Mish Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Swish Tanh
+    ThresholdedRelu Where Xor""".split())
 _RESHAPES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 # Inputs that are settings or statistics, of floating point though they are: not trained.
 _SETTINGS = {"BatchNormalization": (3, 4), "Clip": (1, 2), "DequantizeLinear": (1, 2), "Dropout": (1,), "Pad": (2,),
@@ -34,8 +34,8 @@ def read(data: bytes, dimensions: Dimensions, activations: bool) -> Model:
     try:
         proto.ParseFromString(data)
     except DecodeError:
-        raise ModelError("the file is neither an ONNX model nor a PyTorch exported program, or it is cut short; name a .onnx or .pt2 "
-                         "file, whole") from None
+        raise ModelError("the file is neither an ONNX model nor a PyTorch exported program, or it is cut short; name a .onnx or "
+                         ".pt2 file, whole") from None
     if not proto.graph.node:
         raise ModelError("the file has no ONNX graph with operators; name a model written by onnx.save or torch.onnx.export")
     reader = _Reader()
@@ -71,7 +71,8 @@ class _Reader:
             names.add(name)
             inputs = list(dict.fromkeys(self._reads(node, {}, name + "/")))
             kind = _kind(node)
-            in_place = kind in _ELEMENTWISE or (kind in _RESHAPES and len([i for i in inputs if i not in self.model.weights]) == 1)
+            activations = [name for name in inputs if name not in self.model.weights]
+            in_place = kind in _ELEMENTWISE or (kind in _RESHAPES and len(activations) == 1)
             self.model.ops.append(Op(name, kind, inputs, outputs, in_place))
         return places
 
@@ -122,17 +123,19 @@ def _dtype(number: int) -> str:
 
 
 def _constant(node, prefix: str) -> Tensor:
-    for attribute in node.attribute:
+    for attribute in node.attribute if node.output else ():
         if attribute.name == "value":
             return Tensor(prefix + node.output[0], _dtype(attribute.t.data_type), tuple(attribute.t.dims))
         if attribute.name in _CONSTANTS:
             many = len(attribute.floats) + len(attribute.ints) + len(attribute.strings)
-            return Tensor(prefix + node.output[0], _CONSTANTS[attribute.name], (many,) if attribute.name.endswith("s") else ())
+            shape = (many,) if attribute.name.endswith("s") else ()
+            return Tensor(prefix + node.output[0], _CONSTANTS[attribute.name], shape)
     raise ModelError(f"the constant {shown(node.name)} has no dense value; make it dense in the model")
 
 
 def _drop_values(graph):
-    for tensor in [*graph.initializer, *(attribute.t for node in graph.node for attribute in node.attribute if attribute.HasField("t"))]:
+    values = (attribute.t for node in graph.node for attribute in node.attribute if attribute.HasField("t"))
+    for tensor in [*graph.initializer, *values]:
         if len(tensor.raw_data) > _MOST_VALUE_BYTES:
             tensor.ClearField("raw_data")
 

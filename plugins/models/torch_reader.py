@@ -3,6 +3,7 @@ graph in it JSON. Seen were the schemas 7.3 (torch 2.5.1), 8.8 (torch 2.8.0) and
 import json
 import re
 import zipfile
+import zlib
 
 import sizes
 from model import Dimensions, Model, ModelError, Op, Tensor, shown
@@ -48,15 +49,16 @@ def _program(path: str) -> dict:
         with zipfile.ZipFile(path) as archive:
             found = [entry for entry in archive.infolist() if _PROGRAM.search(entry.filename)]
             if not found:
-                raise ModelError("the file is an archive without an exported program, as of torch.save, torch.jit.save or compiled code; "
-                                 "write it with torch.export.save")
+                raise ModelError("the file is an archive without an exported program, as of torch.save, torch.jit.save or "
+                                 "compiled code; write it with torch.export.save")
             if len(found) > 1:
-                raise ModelError(f"the file has {len(found)} exported programs; save the one that is meant alone, with torch.export.save")
+                raise ModelError(f"the file has {len(found)} exported programs; save the one that is meant alone, with "
+                                 "torch.export.save")
             if found[0].file_size > _MOST_JSON_BYTES:
                 raise ModelError(f"the exported program's graph has {found[0].file_size} bytes, and 1 GiB is the most; "
                                  "export a part of the model")
             text = archive.read(found[0])
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zipfile.zlib.error) as error:
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
         raise ModelError(f"the file is no whole archive ({shown(str(error))}); save it again with torch.export.save") from None
     try:
         return json.loads(text)
@@ -71,7 +73,8 @@ class _Reader:
         self._signature = program["graph_module"]["signature"]
         self._ranges = program["range_constraints"]
         self._dimensions = dimensions
-        self._weights: dict[str, str] = {}  # name of the argument -> of the parameter or buffer
+        self._weights: dict[str, str] = {}  # argument -> the first argument that is the same weight
+        self._first: dict[tuple[str, str], str] = {}  # by kind and name
 
     def read(self):
         for spec in self._signature["input_specs"]:
@@ -95,14 +98,15 @@ class _Reader:
             return
         fields = {"parameter": "parameter_name", "buffer": "buffer_name", "tensor_constant": "tensor_constant_name"}
         if kind in fields:
-            # Two arguments of one parameter are the same weight.
             argument, name = value["arg"]["name"], value[fields[kind]]
-            self._weights[argument] = name
-            trained = kind == "parameter" and self._graph["tensor_values"][argument]["requires_grad"]
-            self.model.weights[name] = trained
-            self.model.tensors[name] = self._tensor(argument, name)
+            first = self._first.setdefault((kind, name), argument)
+            self._weights[argument] = first
+            trained = kind == "parameter" and self._graph["tensor_values"][first]["requires_grad"]
+            self.model.weights[first] = trained
+            self.model.tensors[first] = self._tensor(first, name)
         elif kind not in ("constant_input", "token"):
-            raise ModelError(f"the exported program has an input of the kind {shown(kind)}, which is no tensor; export the model without it")
+            raise ModelError(f"the exported program has an input of the kind {shown(kind)}, which is no tensor; "
+                             "export the model without it")
 
     def _add_node(self, node: dict):
         kind = node["target"].removeprefix("torch.ops.")
@@ -110,8 +114,8 @@ class _Reader:
         inputs = [self._weights.get(name, name) for argument in node["inputs"] for name in _tensors_in(argument["arg"])]
         outputs = [name for argument in node["outputs"] for name in _tensors_in(argument)]
         if base in _TO_NUMBER:
-            raise ModelError(f"the operator {kind} makes a number for the program out of {shown(inputs[0])}, and edges carry tensors only; "
-                             "export the model without .item()")
+            raise ModelError(f"the operator {kind} makes a number for the program out of {shown(inputs[0])}, and edges carry "
+                             "tensors only; export the model without .item()")
         if not outputs:
             return  # it computes a size, or asserts something
         modules = node["metadata"].get("nn_module_stack", "").split(";")[-1].split(",")
@@ -136,8 +140,8 @@ class _Reader:
         if isinstance(value, int) and allowed:
             least, most = allowed["min_val"], allowed["max_val"]
             if value < (least or 0) or (most is not None and value > most):
-                raise ModelError(f"--dim {name}={value} is outside of {least or 0} to {'any' if most is None else most}, which the model "
-                                 "was exported for; choose a value inside, or export it with other dynamic_shapes")
+                raise ModelError(f"--dim {name}={value} is outside of {least or 0} to {'any' if most is None else most}, which the "
+                                 "model was exported for; choose a value inside, or export it with other dynamic_shapes")
         return value
 
 
@@ -157,5 +161,6 @@ def _tensors_in(argument: dict) -> list[str]:
     if kind == "as_string_to_argument":
         return [name for each in value.values() for name in _tensors_in(each)]
     if kind == "as_custom_obj":
-        raise ModelError(f"the exported program passes the object {shown(value['name'])}, which is no tensor; export the model without it")
+        raise ModelError(f"the exported program passes the object {shown(value['name'])}, which is no tensor; "
+                         "export the model without it")
     return []

@@ -19,18 +19,20 @@ class Job:
 def parameters_of(model: Model, frozen: tuple[str, ...] = ()) -> list[Tensor]:
     """What is trained, in the order of its first use."""
     read = dict.fromkeys(name for op in model.ops for name in op.inputs)
-    found = [name for name in read if model.weights.get(name) and model.tensor(name).dtype in TRAINABLE]
+    found = [model.tensor(name) for name in read if model.weights.get(name)]
+    found = [tensor for tensor in found if tensor.dtype in TRAINABLE]
     for pattern in frozen:
-        if not fnmatch.filter(found, pattern):
-            raise ModelError(f"--freeze {pattern} matches no parameter that is left; the first is {shown(found[0]) if found else 'missing'}")
-        found = [name for name in found if not fnmatch.fnmatchcase(name, pattern)]
+        left = [tensor for tensor in found if not fnmatch.fnmatchcase(tensor.name, pattern)]
+        if len(left) == len(found):
+            first = f"the first is {shown(found[0].name)}" if found else "none is"
+            raise ModelError(f"--freeze {pattern} matches no parameter that is left; {first}")
+        found = left
     if not found:
         raise ModelError("the model has no parameter to train; convert it with --as pipeline, or freeze less")
-    tensors = [model.tensor(name) for name in found]
-    for tensor in tensors:
+    for tensor in found:
         if tensor.elements == 0:
             raise ModelError(f"the parameter {shown(tensor.name)} has no elements; leave it out with --freeze {tensor.name}")
-    return tensors
+    return found
 
 
 def pieces_of(tensors: list[Tensor], servers: int) -> list[Tensor]:

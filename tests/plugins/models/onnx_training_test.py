@@ -49,6 +49,14 @@ class Training(conversion.ConversionTest):
         homes = {edge["name"]: edge["from"] for edge in graph["edges"] if edge["name"].startswith("weights/")}
         self.assertEqual([name for name, home in homes.items() if home == "ps0/publish"], ["weights/w1"])
 
+    def test_only_what_is_above_a_share_is_split(self):
+        proto = models.model([models.node("Mul", ["x", "six"], "a"), models.node("Add", ["a", "five"], "b")],
+                             [models.value("x", [1])], [models.value("b", None)], [models.zeros("six", [6, 1]), models.zeros("five", [5])])
+        path = self.write(proto)
+        # A share is 6 of 11 elements, then 3.
+        for servers, wanted in (("2", {"six": [6, 1], "five": [5]}), ("4", {"six/0": [3], "six/1": [3], "five/0": [2], "five/1": [3]})):
+            self.assertEqual(self.parameters(self.checked(path, "--as", "training", "--servers", servers, "--split")[0]), wanted)
+
     def test_settings_and_statistics_are_not_trained(self):
         graph, _ = self.checked(self.write(models.residual()), "--as", "training")
         self.assertEqual(set(self.parameters(graph)), {"conv.weight", "norm.scale", "norm.shift", "fc.weight", "fc.bias"})

@@ -89,8 +89,17 @@ class Torch(conversion.ConversionTest):
         pathlib.Path(path).write_bytes(b"\x08\x07")
         self.assertIn("install Debian's python3-onnx", self.convert(path, "--as", "training", expect=1, PYTHONPATH=self.folder))
 
-    def changed(self, change, program="residual-2.15.0.pt2"):
-        """What the command says of a program whose graph was changed."""
+    def test_a_weight_may_have_the_name_of_a_tensor(self):
+        def rename(document):
+            spec = document["graph_module"]["signature"]["input_specs"][0]
+            spec["parameter"]["parameter_name"] = "linear"
+        path = self.write_changed(rename)
+        graph, _ = self.checked(path, "--as", "training")
+        self.assertIn("weights/linear", by_name(graph["edges"]))
+        self.checked(path, "--as", "pipeline", "--stages", "2", "--dim", "s40=2")
+
+    def write_changed(self, change, program="residual-2.15.0.pt2"):
+        """A program whose graph was changed."""
         path = self.file("changed.pt2")
         with zipfile.ZipFile(EXPORTED / program) as whole, zipfile.ZipFile(path, "w") as written:
             for entry in whole.infolist():
@@ -100,7 +109,11 @@ class Torch(conversion.ConversionTest):
                     change(document)
                     data = json.dumps(document).encode()
                 written.writestr(entry.filename, data)
-        return self.convert(path, "--as", "pipeline", "--stages", "1", "--dim", "s40=2", expect=1)
+        return path
+
+    def changed(self, change):
+        """What the command says of it."""
+        return self.convert(self.write_changed(change), "--as", "pipeline", "--stages", "1", "--dim", "s40=2", expect=1)
 
     def test_schema_versions_that_nobody_has_seen_are_refused(self):
         for major in (6, 9):
