@@ -148,7 +148,7 @@ def converted(options: argparse.Namespace) -> dict:
 def main() -> int:
     options = parsed(sys.argv[1:])
     try:
-        text = json.dumps(converted(options), indent=1, ensure_ascii=False)
+        text = json.dumps(converted(options), indent=1)
     except ModelError as error:
         sys.stderr.write(f"convert.py: {options.model}: {error}\n")
         return EXIT_MODEL

@@ -38,12 +38,12 @@ class Graph:
         self._edges.append(entry | ({"delay": delay} if delay else {}))
 
     def document(self) -> dict:
-        for part, entries, most in (("process", self._processes, MOST_PROCESSES), ("node", self._nodes, MOST_NODES),
-                                    ("edge", self._edges, MOST_EDGES)):
+        for parts, entries, most in (("processes", self._processes, MOST_PROCESSES), ("nodes", self._nodes, MOST_NODES),
+                                     ("edges", self._edges, MOST_EDGES)):
             if len(entries) > most:
-                raise ModelError(f"the graph would have {len(entries)} {part}s, and {most} is the most of sluice.graph/1; "
+                raise ModelError(f"the graph would have {len(entries)} {parts}, and {most} is the most of sluice.graph/1; "
                                  f"{_SMALLER}")
-            self._check_names(part, entries)
+            self._check_names(parts, entries)
         if len(self._nodes) * len(self._processes) > MOST_CLOCKS:
             raise ModelError(f"the graph would have {len(self._nodes)} nodes times {len(self._processes)} processes, and "
                              f"{MOST_CLOCKS} is the most of sluice.graph/1; {_SMALLER}")
@@ -55,16 +55,16 @@ class Graph:
                 "edges": self._edges}
 
     @staticmethod
-    def _check_names(part: str, entries: list[dict]):
+    def _check_names(parts: str, entries: list[dict]):
         seen = set()
         for entry in entries:
             name = entry["name"]
             size = len(name.encode("utf-8", "replace"))
             if size > MOST_NAME_BYTES:
-                raise ModelError(f"the {part} {shown(name)} would have a name of {size} bytes, and {MOST_NAME_BYTES} is the most "
-                                 "of sluice.graph/1; give it a shorter one in the model")
+                raise ModelError(f"{shown(name)}, one of the {parts}, would have a name of {size} bytes, and {MOST_NAME_BYTES} is "
+                                 "the most of sluice.graph/1; give it a shorter one in the model")
             if name in seen:
-                raise ModelError(f"two {part}s would be named {shown(name)}; give each a name of its own in the model")
+                raise ModelError(f"two {parts} would be named {shown(name)}; give each a name of its own in the model")
             seen.add(name)
 
 

@@ -1,5 +1,6 @@
 """ONNX models, built with Debian's python3-onnx: small ones with real weights, and large ones whose weights are nowhere."""
 import os
+import struct
 import sys
 
 try:
@@ -26,6 +27,11 @@ def zeros(name, dims, dtype=FLOAT):
         elements *= extent
     tensor.raw_data = bytes(elements * {FLOAT: 4, FLOAT16: 2, INT64: 8}[dtype])
     return tensor
+
+
+def whole_numbers(name, *numbers):
+    """As exporters write them: in the bytes of their memory."""
+    return TensorProto(name=name, data_type=INT64, dims=[len(numbers)], raw_data=struct.pack(f"<{len(numbers)}q", *numbers))
 
 
 def value(name, dims, dtype=FLOAT):
@@ -57,7 +63,7 @@ def residual():
                   node("BatchNormalization", ["conv", "norm.scale", "norm.shift", "norm.mean", "norm.var"], "norm"),
                   node("Relu", ["norm"], "relu"), node("Add", ["relu", "image"], "add"),
                   node("Resize", ["add", "", "scales"], "resized"),
-                  helper.make_node("Constant", [], ["shape"], value=helper.make_tensor("v", INT64, [2], [-1, 4 * 16 * 16])),
+                  helper.make_node("Constant", [], ["shape"], value=whole_numbers("v", -1, 4 * 16 * 16)),
                   node("Reshape", ["resized", "shape"], "flat"), node("Mul", ["flat", "factor"], "scaled"),
                   node("Gemm", ["scaled", "fc.weight", "fc.bias"], "scores")],
                  [value("image", ["batch", 4, 8, 8])], [value("scores", ["batch", 10]), value("relu", ["batch", 4, 8, 8])],

@@ -10,6 +10,8 @@ import onnx_models as models
 from conversion import by_name, command
 from onnx_models import FLOAT, INT64, TensorProto, helper, node, value
 
+import graph_json  # of plugins/models
+import model as neutral  # of plugins/models
 import pipeline  # of plugins/models
 
 
@@ -209,6 +211,12 @@ class Pipeline(conversion.ConversionTest):
         self.refused(of("Relu", [1] * 9), words=["9 dimensions, and 8"])
         self.refused(of("Relu", [1 << 40, 1 << 40]), words=["2^63"])
 
+    def test_types_that_contradict_each_other_end_in_one_line_at_most(self):
+        proto = models.model([node("NonZero", ["x"], "y")], [value("x", [2])], [value("y", [1, 2], FLOAT)])
+        if models.onnx.__version__ != "1.12.0":  # later ones take the type that is declared
+            return self.converted(proto, "--stages", "1")
+        return self.refused(proto, words=["shapes cannot be inferred", "onnx.checker"])
+
     def test_graphs_that_are_none_are_refused(self):
         def of(*nodes):
             return models.model(list(nodes), [value("x", [2])], [value("z", [2])])
@@ -224,6 +232,22 @@ class Pipeline(conversion.ConversionTest):
         nodes = [node("Relu", [f"t{i}"], f"t{i + 1}") for i in range(65_536)]
         proto = models.model(nodes, [value("t0", [1])], [value("t65536", [1])])
         self.refused(proto, words=["65538 nodes, and 65536 is the most"])
+
+    def test_more_readers_or_clocks_than_a_graph_may_have_are_refused(self):
+        def graph(processes, nodes, readers):
+            made = graph_json.Graph("large")
+            for i in range(processes):
+                made.process(f"p{i}", "host")
+            for i in range(nodes):
+                made.node(f"n{i}", "p0", "op")
+            made.edge("e", "n0", ["n1"] * readers, neutral.Tensor("e", "float32", (1,)))
+            return made.document()
+        for fits, too_many, words in (((4096, 16384, 1), (4096, 16385, 1), "16385 nodes times 4096 processes"),
+                                      ((1, 2, 1 << 20), (1, 2, (1 << 20) + 1), "1048577 readers"),
+                                      ((4096, 1, 1), (4097, 1, 1), "4097 processes")):
+            graph(*fits)
+            with self.assertRaisesRegex(neutral.ModelError, words):
+                graph(*too_many)
 
     def test_files_that_are_no_model_are_refused(self):
         whole = models.residual().SerializeToString()
