@@ -57,6 +57,14 @@ class Training(conversion.ConversionTest):
         for servers, wanted in (("2", {"six": [6, 1], "five": [5]}), ("4", {"six/0": [3], "six/1": [3], "five/0": [2], "five/1": [3]})):
             self.assertEqual(self.parameters(self.checked(path, "--as", "training", "--servers", servers, "--split")[0]), wanted)
 
+    def test_a_parameter_without_elements_has_to_be_left_out(self):
+        proto = models.mlp()
+        proto.graph.initializer.append(models.zeros("nothing", [0, 4]))
+        proto.graph.node.append(models.node("Add", ["scores", "nothing"], "sum"))
+        path = self.write(proto)
+        self.assertIn("leave it out with --freeze nothing", self.convert(path, "--as", "training", "--split", expect=1))
+        self.checked(path, "--as", "training", "--split", "--freeze", "nothing")
+
     def test_settings_and_statistics_are_not_trained(self):
         graph, _ = self.checked(self.write(models.residual()), "--as", "training")
         self.assertEqual(set(self.parameters(graph)), {"conv.weight", "norm.scale", "norm.shift", "fc.weight", "fc.bias"})
