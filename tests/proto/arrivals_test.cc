@@ -26,8 +26,8 @@ TEST_CASE("runs join where they touch, in whatever order they come", "[proto][ar
       REQUIRE(arrivals.add(begin, end) == !any);
       // Small steps at the end, or the last gaps would never be met.
       if (any) {
-        const uint64_t at = static_cast<uint64_t>(
-            std::find(there.begin(), there.end(), false) - there.begin());
+        const uint64_t at =
+            static_cast<uint64_t>(std::find(there.begin(), there.end(), false) - there.begin());
         REQUIRE(arrivals.add(at, at + 1));
         there[at] = true;
         ++count;

@@ -68,7 +68,8 @@ void send_across(Node& a, Endpoint& from, Node& b, Endpoint& to, size_t bytes, u
   fill(expected, seed);
   must(to.receive({.tag = seed}, allocate(*b.context, bytes), {.sink = &queue}).status(), "post");
   must(from.send(seed, std::move(sent).freeze(), {.deadline = kNever}).status(), "post");
-  turn_until(a, b, [&] { return !queue.empty(); }, "message");
+  turn_until(
+      a, b, [&] { return !queue.empty(); }, "message");
   Completion completion;
   queue.poll(completion);
   must(completion.status, "receive");
@@ -153,7 +154,8 @@ TEST_CASE("what a completed send has sent arrives, however soon its sender close
         if (!endpoint->receive({.tag = 9}, allocate(*node.context, kMiB), {.sink = &warm}).ok())
           break;
       }
-      REQUIRE(node.context->wait_until([&] { return !queue.empty() || !warm.empty(); }, soon()).ok());
+      REQUIRE(
+          node.context->wait_until([&] { return !queue.empty() || !warm.empty(); }, soon()).ok());
       Completion completion;
       while (warm.poll(completion)) --under_way;
       while (queue.poll(completion)) {
@@ -192,8 +194,9 @@ TEST_CASE("a connection without further streams goes on with one", "[tcp][stream
   const bool asks = why == "limit" || why == "closed";
   for (uint64_t i = 1; i <= 20; ++i) send_across(*near, ends.near, *far, ends.far, i * kMiB, i);
   if (asks) {
-    turn_until(*near, *far, [&] { return read_counter("tcp.streams_refused") == refused + 4; },
-               "refusals");
+    turn_until(
+        *near, *far, [&] { return read_counter("tcp.streams_refused") == refused + 4; },
+        "refusals");
   }
   CHECK(read_counter("tcp.streams_refused") == refused + (asks ? 4 : 0));
   CHECK(ends.near.info().streams == 1);
@@ -241,8 +244,9 @@ TEST_CASE("a connection that ends while its streams are opened leaves nothing", 
       far.context->progress();
     }
     if (turns % 4 == 0) continue;  // the contexts end as they are
-    turn_until(near, far, [&] { return near.tcp->endpoint_count() + far.tcp->endpoint_count() == 0; },
-               "close");
+    turn_until(
+        near, far, [&] { return near.tcp->endpoint_count() + far.tcp->endpoint_count() == 0; },
+        "close");
   }
 }
 

@@ -41,8 +41,7 @@ struct Several : LinkAndPeer {
     size_t done = 0;
     const Instant deadline = soon();
     while (done < total && now() < deadline) {
-      ssize_t got =
-          ::recv(further[which].value(), bytes.data() + done, total - done, MSG_DONTWAIT);
+      ssize_t got = ::recv(further[which].value(), bytes.data() + done, total - done, MSG_DONTWAIT);
       if (got > 0) done += static_cast<size_t>(got);
       ended = got == 0;
       if (ended) break;
@@ -221,11 +220,11 @@ TEST_CASE("what a further stream may not carry ends the connection, with the cau
     Bytes on_further, on_first;
     std::string why;
   };
-  const Wrong wrong = GENERATE(
-      Wrong{ping(1), {}, "PING on a further stream, which carries DATA alone"},
-      Wrong{frame(data_at(1, 0), Bytes(10)), {}, "does not say what it comes after"},
-      Wrong{{}, data_message(1, 0, Bytes(10), 0), "DATA of the first stream says"},
-      Wrong{Bytes(16, std::byte{0xff}), {}, "type"});
+  const Wrong wrong =
+      GENERATE(Wrong{ping(1), {}, "PING on a further stream, which carries DATA alone"},
+               Wrong{frame(data_at(1, 0), Bytes(10)), {}, "does not say what it comes after"},
+               Wrong{{}, data_message(1, 0, Bytes(10), 0), "DATA of the first stream says"},
+               Wrong{Bytes(16, std::byte{0xff}), {}, "type"});
   LoneContext lone;
   Several pair(lone);
   if (!wrong.on_further.empty()) write_all(pair.further[1].value(), wrong.on_further);
@@ -267,8 +266,7 @@ TEST_CASE("BYE that came before a stream broke is an orderly end", "[tcp][stream
   Several pair(lone);
   write_all(pair.peer.value(), frame(wire::Bye{}));
   linger now_or_never{.l_onoff = 1, .l_linger = 0};
-  ::setsockopt(pair.further[0].value(), SOL_SOCKET, SO_LINGER, &now_or_never,
-               sizeof(now_or_never));
+  ::setsockopt(pair.further[0].value(), SOL_SOCKET, SO_LINGER, &now_or_never, sizeof(now_or_never));
   pair.further.clear();
   pair.client.on_message = [&] {
     pair.close();

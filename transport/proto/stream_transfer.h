@@ -38,7 +38,7 @@ class StreamTransfer final : public Transfer, private StreamClient {
   StreamLink& link_;
   Incoming& incoming_;
   OperationStates<Arrivals> arrivals_;  // of operations whose bytes came out of order
-  uint64_t chunks_ = 0;  // that were pushed
+  uint64_t chunks_ = 0;                 // that were pushed
 };
 
 }  // namespace sluice::proto

@@ -201,9 +201,8 @@ Task<Result<std::shared_ptr<EndpointCore>>> SelectProvider::start_connect(
     const Address& address, const ConnectOptions& options) {
   const Instant deadline = after(context_.refresh_now(), options.timeout);
   const proto::SessionOptions session = proto::session_options(options);
-  SLUICE_CO_TRY(tcp::Greeting greeting,
-                co_await tcp::start_greet(context_.awaits(), address,
-                                          tcp_.hello(session), deadline));
+  SLUICE_CO_TRY(tcp::Greeting greeting, co_await tcp::start_greet(context_.awaits(), address,
+                                                                  tcp_.hello(session), deadline));
   fault_point("select.greeted");
   const std::string host = tcp::peer_address(greeting.fd()).host();
   Attempt attempt{.address = address,

@@ -183,10 +183,10 @@ class TcpLink final : public StreamLink, public EventHandler {
 
   // Further streams. Null: there are none, or this is one.
   std::unique_ptr<Further> further_;
-  TcpLink* first_ = nullptr;           // this is a further stream of that link
-  bool waits_for_first_ = false;       // its DATA came early
-  bool read_out_ = false;              // the peer has ended it, and all of it was read
-  bool held_ = false;                  // BYE or the end waits for the further streams
+  TcpLink* first_ = nullptr;      // this is a further stream of that link
+  bool waits_for_first_ = false;  // its DATA came early
+  bool read_out_ = false;         // the peer has ended it, and all of it was read
+  bool held_ = false;             // BYE or the end waits for the further streams
   Instant held_since_{};
   uint64_t bulk_until_asked_ = 0;  // 0: nobody asks
 

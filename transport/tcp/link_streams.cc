@@ -5,7 +5,6 @@
 #include <utility>
 
 #include <sluice/base/counters.h>
-#include <sluice/base/fault_point.h>
 #include <sluice/tcp/link.h>
 
 namespace sluice::tcp {
@@ -90,8 +89,8 @@ void TcpLink::read_out() {
   if (first_->held_ && first_->further_read_out()) first_->let_go();
 }
 
-// The connection ends with it, but what has arrived on the first stream, BYE perhaps, is read before
-// that.
+// The connection ends with it, but what has arrived on the first stream, BYE perhaps, is read
+// before that.
 void TcpLink::stream_broken(int os_error) {
   broken_ = os_error;
   readable_ = unparsed_ = false;

@@ -137,8 +137,8 @@ void Streams::give(TcpLink* link, Result<Greeting> greeting) {
   if (greeting.ok()) return tcp::refuse(greeting->take_fd(), Code::kCancelled);
   refused.add();
   if (link != nullptr && log_enabled(LogLevel::kInfo)) {
-    log(LogLevel::kInfo, "tcp: no further stream to " + link->peer_name() + ": " +
-                             greeting.status().to_string());
+    log(LogLevel::kInfo,
+        "tcp: no further stream to " + link->peer_name() + ": " + greeting.status().to_string());
   }
 }
 
