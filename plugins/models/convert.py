@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
-"""Converts ONNX models and PyTorch's exported programs to dataflow graphs of schema sluice.graph/1 (docs/graph.md).
+"""Converts ONNX models and PyTorch's exported programs to dataflow graphs of schema sluice.graph/1
+(docs/graph.md).
 
-    convert.py vgg16.onnx --as training --workers 2 > job.json      parameters on servers, a step of each worker
-    convert.py model.pt2 --as pipeline --stages 4 --dim s0=8 > pipeline.json    the model's operators, in 4 processes
+    # Parameters on servers, a step of each worker:
+    convert.py vgg16.onnx --as training --workers 2 > job.json
+    # The model's operators, in 4 processes:
+    convert.py model.pt2 --as pipeline --stages 4 --dim s0=8 > pipeline.json
     sluice graph check pipeline.json
 
-ONNX models need the Python package onnx (Debian's python3-onnx, or that of PyPI). Exported programs need nothing.
+ONNX models need the Python package onnx (Debian's python3-onnx, or that of PyPI). Exported programs
+need nothing.
 Exit code: 0; 1 if the model cannot be converted; 2 for bad usage.
 """
 import argparse
@@ -69,26 +73,36 @@ def names(text: str) -> list[str]:
 
 
 def parser() -> Parser:
-    made = Parser(prog="convert.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("model", metavar="MODEL", help="a .onnx file, or a .pt2 file of torch.export.save; its content decides")
+    made = Parser(prog="convert.py", description=__doc__,
+                  formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("model", metavar="MODEL",
+                      help="a .onnx file, or a .pt2 file of torch.export.save; its content decides")
     made.add_argument("--as", dest="form", choices=("training", "pipeline"), required=True,
-                      help="training: the job that sluice graph make writes; pipeline: each operator is a node")
+                      help="training: the job that sluice graph make writes; "
+                      "pipeline: each operator is a node")
     hosts = made.add_mutually_exclusive_group()
-    hosts.add_argument("--hosts", action="store_true", help="a host for each process, not one for all")
-    hosts.add_argument("--host-names", type=names, metavar="A,B", help="these hosts; each gets processes that follow each other")
+    hosts.add_argument("--hosts", action="store_true",
+                       help="a host for each process, not one for all")
+    hosts.add_argument("--host-names", type=names, metavar="A,B",
+                       help="these hosts; each gets processes that follow each other")
     group = made.add_argument_group("training")
-    group.add_argument("--workers", type=whole(1, MOST_WORKERS), metavar="N", help="worker processes (1)")
-    group.add_argument("--servers", type=whole(1, MOST_SERVERS), metavar="M", help="server processes (1)")
+    group.add_argument("--workers", type=whole(1, MOST_WORKERS), metavar="N",
+                       help="worker processes (1)")
+    group.add_argument("--servers", type=whole(1, MOST_SERVERS), metavar="M",
+                       help="server processes (1)")
     group.add_argument("--split", action="store_true", default=None,
                        help="parameters larger than a server's share are cut into pieces")
     group.add_argument("--freeze", action="append", metavar="PATTERN",
                        help="parameters that are not trained, such as 'encoder.*'; may be repeated")
-    group.add_argument("--compute-us", type=microseconds, metavar="US", help="a worker's computing in a step; unknown without it")
+    group.add_argument("--compute-us", type=microseconds, metavar="US",
+                       help="a worker's computing in a step; unknown without it")
     group = made.add_argument_group("pipeline")
-    group.add_argument("--stages", type=whole(1, MOST_STAGES), metavar="N", help="processes, stage0 and so on")
+    group.add_argument("--stages", type=whole(1, MOST_STAGES), metavar="N",
+                       help="processes, stage0 and so on")
     group.add_argument("--placement", metavar="FILE",
-                       help="lines of PATTERN STAGE for node names, the first that matches decides; without it the operators are cut "
-                       "into parts that follow each other, balanced by bytes of weights and outputs")
+                       help="lines of PATTERN STAGE for node names, the first that matches "
+                       "decides; without it the operators are cut into parts that follow each "
+                       "other, balanced by bytes of weights and outputs")
     group.add_argument("--dim", type=dimension, action="append", metavar="NAME=VALUE",
                        help="the value of a symbolic dimension, such as batch=8; may be repeated")
     return made
@@ -112,8 +126,9 @@ def read_model(path: str, dimensions: Dimensions, activations: bool) -> Model:
         try:
             import onnx_reader  # only here: exported programs need no onnx
         except ImportError as error:
-            raise ModelError(f"ONNX models need the Python package {error.name}, which {sys.executable} has not; install Debian's "
-                             "python3-onnx and run this by /usr/bin/python3, or install onnx with pip") from None
+            raise ModelError(f"ONNX models need the Python package {error.name}, which "
+                             f"{sys.executable} has not; install Debian's python3-onnx and run "
+                             "this by /usr/bin/python3, or install onnx with pip") from None
         file.seek(0)
         return onnx_reader.read(file.read(), dimensions, activations)
 
@@ -121,9 +136,11 @@ def read_model(path: str, dimensions: Dimensions, activations: bool) -> Model:
 def add_processes(graph: Graph, processes: list[str], options: argparse.Namespace):
     hosts = options.host_names or ["host"]
     if len(hosts) > len(processes):
-        raise ModelError(f"--host-names has {len(hosts)} hosts for {len(processes)} processes; name {len(processes)} at most")
+        raise ModelError(f"--host-names has {len(hosts)} hosts for {len(processes)} processes; "
+                         f"name {len(processes)} at most")
     for place, name in enumerate(processes):
-        graph.process(name, f"host-of-{name}" if options.hosts else hosts[place * len(hosts) // len(processes)])
+        of_place = hosts[place * len(hosts) // len(processes)]
+        graph.process(name, f"host-of-{name}" if options.hosts else of_place)
 
 
 def converted(options: argparse.Namespace) -> dict:
@@ -132,14 +149,15 @@ def converted(options: argparse.Namespace) -> dict:
     model = read_model(options.model, dimensions, options.form == "pipeline")
     dimensions.check_asked()
     if options.form == "training":
-        job = training.Job(options.workers or 1, options.servers or 1, bool(options.split), options.compute_us or 0,
-                           tuple(options.freeze or ()))
+        job = training.Job(options.workers or 1, options.servers or 1, bool(options.split),
+                           options.compute_us or 0, tuple(options.freeze or ()))
         add_processes(graph, training.process_names(job), options)
         training.add_job(graph, model, job)
     else:
         placement = None
         if options.placement:
-            placement = pipeline.Placement(pathlib.Path(options.placement).read_text(encoding="utf-8"), options.stages)
+            text = pathlib.Path(options.placement).read_text(encoding="utf-8")
+            placement = pipeline.Placement(text, options.stages)
         add_processes(graph, pipeline.process_names(options.stages), options)
         pipeline.add_pipeline(graph, model, options.stages, placement)
     return graph.document()
@@ -153,10 +171,12 @@ def main() -> int:
         sys.stderr.write(f"convert.py: {options.model}: {error}\n")
         return EXIT_MODEL
     except UnicodeDecodeError:
-        sys.stderr.write(f"convert.py: {options.placement} is no text; write lines of PATTERN STAGE in UTF-8\n")
+        sys.stderr.write(f"convert.py: {options.placement} is no text; "
+                         "write lines of PATTERN STAGE in UTF-8\n")
         return EXIT_MODEL
     except OSError as error:
-        sys.stderr.write(f"convert.py: {error.filename} cannot be read ({error.strerror}); name a file of this machine\n")
+        sys.stderr.write(f"convert.py: {error.filename} cannot be read ({error.strerror}); "
+                         "name a file of this machine\n")
         return EXIT_MODEL
     try:
         sys.stdout.write(text + "\n")

@@ -1,5 +1,5 @@
-"""Reads ONNX models. Weights' data is neither needed nor looked for: only their types and shapes count, so a model whose
-data is in other files converts without them."""
+"""Reads ONNX models. Weights' data is neither needed nor looked for: only their types and shapes
+count, so a model whose data is in other files converts without them."""
 import onnx
 from google.protobuf.message import DecodeError
 from onnx import shape_inference
@@ -8,23 +8,33 @@ import sizes
 from model import TRAINABLE, Dimensions, Model, ModelError, Op, Tensor, shown
 
 # TensorProto.DataType by number: older versions of the library lack the later names.
-_DTYPES = {1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
-           10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
-           17: "float8_e4m3fn_8", 18: "float8_e4m3fnuz_8", 19: "float8_e5m2_8", 20: "float8_e5m2fnuz_8", 21: "uint4", 22: "int4",
-           23: "float4_e2m1", 24: "float8_e8m0fnu_8", 25: "uint2", 26: "int2", 27: "float6_e2m3", 28: "float6_e3m2"}
+_DTYPES = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
+    8: "string", 9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
+    14: "complex64", 15: "complex128", 16: "bfloat16", 17: "float8_e4m3fn_8",
+    18: "float8_e4m3fnuz_8", 19: "float8_e5m2_8", 20: "float8_e5m2fnuz_8", 21: "uint4", 22: "int4",
+    23: "float4_e2m1", 24: "float8_e8m0fnu_8", 25: "uint2", 26: "int2", 27: "float6_e2m3",
+    28: "float6_e3m2",
+}
 # Operators whose output has each element from the elements at the same place.
-_ELEMENTWISE = frozenset("""Abs Add And Cast Ceil Celu Clip Cos Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu Log Max Mean
-    Min Mish Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Sub Sum Swish Tanh
-    ThresholdedRelu Where Xor""".split())
+_ELEMENTWISE = frozenset("""
+    Abs Add And Cast Ceil Celu Clip Cos Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu
+    Log Max Mean Min Mish Mul Neg Not Or PRelu Pow Reciprocal Relu Round Selu Sigmoid Sign Sin
+    Softplus Softsign Sqrt Sub Sum Swish Tanh ThresholdedRelu Where Xor""".split())
 _RESHAPES = frozenset(("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"))
 # Inputs that are settings or statistics, of floating point though they are: not trained.
-_SETTINGS = {"BatchNormalization": (3, 4), "Clip": (1, 2), "DequantizeLinear": (1, 2), "Dropout": (1,), "Pad": (2,),
-             "QuantizeLinear": (1, 2), "Resize": (1, 2), "Upsample": (1,)}
-_CONSTANTS = {"value_float": "float32", "value_floats": "float32", "value_int": "int64", "value_ints": "int64",
-              "value_string": "string", "value_strings": "string"}
+_SETTINGS = {
+    "BatchNormalization": (3, 4), "Clip": (1, 2), "DequantizeLinear": (1, 2), "Dropout": (1,),
+    "Pad": (2,), "QuantizeLinear": (1, 2), "Resize": (1, 2), "Upsample": (1,),
+}
+_CONSTANTS = {
+    "value_float": "float32", "value_floats": "float32", "value_int": "int64",
+    "value_ints": "int64", "value_string": "string", "value_strings": "string",
+}
 # Names that the inference of shapes gives to extents that it cannot find.
 _INVENTED = "unk__"
-# Values of weights that may be shapes stay for the inference of shapes; longer ones are dropped, as nothing reads them.
+# Values of weights that may be shapes stay for the inference of shapes; longer ones are dropped, as
+# nothing reads them.
 _MOST_VALUE_BYTES = 1024
 
 
@@ -34,10 +44,11 @@ def read(data: bytes, dimensions: Dimensions, activations: bool) -> Model:
     try:
         proto.ParseFromString(data)
     except DecodeError:
-        raise ModelError("the file is neither an ONNX model nor a PyTorch exported program, or it is cut short; name a .onnx or "
-                         ".pt2 file, whole") from None
+        raise ModelError("the file is neither an ONNX model nor a PyTorch exported program, or it "
+                         "is cut short; name a .onnx or .pt2 file, whole") from None
     if not proto.graph.node:
-        raise ModelError("the file has no ONNX graph with operators; name a model written by onnx.save or torch.onnx.export")
+        raise ModelError("the file has no ONNX graph with operators; name a model written by "
+                         "onnx.save or torch.onnx.export")
     reader = _Reader()
     places = reader.read_graph(proto.graph)
     order = reader.model.sort()
@@ -58,7 +69,8 @@ class _Reader:
         """Returns the place of each operator among the graph's nodes."""
         _drop_values(graph)
         self._add_weights(graph, "")
-        self.model.inputs = [value.name for value in graph.input if value.name not in self.model.weights]
+        self.model.inputs = [value.name for value in graph.input
+                             if value.name not in self.model.weights]
         self.model.outputs = list(dict.fromkeys(value.name for value in graph.output))
         places = [place for place, node in enumerate(graph.node) if node.op_type != "Constant"]
         names: set[str] = set()
@@ -77,23 +89,28 @@ class _Reader:
         return places
 
     def _add_weights(self, graph, prefix: str) -> dict[str, str]:
-        """Initializers and constants, by names with the prefix. Returns those names by their own."""
+        """Initializers and constants, by names with the prefix. Returns those names by their
+        own."""
         if graph.sparse_initializer:
-            raise ModelError(f"the weight {shown(graph.sparse_initializer[0].values.name)} is sparse, and sluice.graph/1 has dense "
+            name = graph.sparse_initializer[0].values.name
+            raise ModelError(f"the weight {shown(name)} is sparse, and sluice.graph/1 has dense "
                              "tensors only; make it dense in the model")
-        found = [Tensor(prefix + each.name, _dtype(each.data_type), tuple(each.dims)) for each in graph.initializer]
-        self._trainable |= {tensor.name for tensor in found if tensor.dtype in TRAINABLE and tensor.shape}
+        found = [Tensor(prefix + each.name, _dtype(each.data_type), tuple(each.dims))
+                 for each in graph.initializer]
+        self._trainable |= {tensor.name for tensor in found
+                            if tensor.dtype in TRAINABLE and tensor.shape}
         found += [_constant(node, prefix) for node in graph.node if node.op_type == "Constant"]
         for tensor in found:
             if tensor.name in self.model.weights:
-                raise ModelError(f"two weights are named {shown(tensor.name)}; export the model again")
+                raise ModelError(f"two weights are named {shown(tensor.name)}; "
+                                 "export the model again")
             self.model.weights[tensor.name] = False
             self.model.tensors[tensor.name] = tensor
         return {tensor.name[len(prefix):]: tensor.name for tensor in found}
 
     def _reads(self, node, own: dict[str, str], prefix: str) -> list[str]:
-        """What an operator reads. One with bodies (If, Loop, Scan) has what these read from outside, and their weights.
-        `own`: the weights of the bodies around it."""
+        """What an operator reads. One with bodies (If, Loop, Scan) has what these read from
+        outside, and their weights. `own`: the weights of the bodies around it."""
         read = [own.get(name, name) for name in node.input]
         settings = _SETTINGS.get(_kind(node), ())
         for place, name in enumerate(read):
@@ -110,7 +127,8 @@ class _Reader:
         read = [own.get(value.name, value.name) for value in body.output]
         for place, node in enumerate(body.node):
             read += self._reads(node, own, f"{prefix}{node.name or place}/")
-        made = {value.name for value in body.input} | {name for node in body.node for name in node.output}
+        made = ({value.name for value in body.input}
+                | {name for node in body.node for name in node.output})
         return [name for name in read if name not in made]
 
 
@@ -125,16 +143,19 @@ def _dtype(number: int) -> str:
 def _constant(node, prefix: str) -> Tensor:
     for attribute in node.attribute if node.output else ():
         if attribute.name == "value":
-            return Tensor(prefix + node.output[0], _dtype(attribute.t.data_type), tuple(attribute.t.dims))
+            dtype = _dtype(attribute.t.data_type)
+            return Tensor(prefix + node.output[0], dtype, tuple(attribute.t.dims))
         if attribute.name in _CONSTANTS:
             many = len(attribute.floats) + len(attribute.ints) + len(attribute.strings)
             shape = (many,) if attribute.name.endswith("s") else ()
             return Tensor(prefix + node.output[0], _CONSTANTS[attribute.name], shape)
-    raise ModelError(f"the constant {shown(node.name)} has no dense value; make it dense in the model")
+    raise ModelError(f"the constant {shown(node.name)} has no dense value; "
+                     "make it dense in the model")
 
 
 def _drop_values(graph):
-    values = (attribute.t for node in graph.node for attribute in node.attribute if attribute.HasField("t"))
+    values = (attribute.t for node in graph.node for attribute in node.attribute
+              if attribute.HasField("t"))
     for tensor in [*graph.initializer, *values]:
         if len(tensor.raw_data) > _MOST_VALUE_BYTES:
             tensor.ClearField("raw_data")
@@ -160,13 +181,16 @@ def _add_types(model: Model, proto, dimensions: Dimensions):
         graph = shape_inference.infer_shapes(proto, data_prop=True).graph
     except (shape_inference.InferenceError, RuntimeError, ValueError) as error:
         line = " ".join(str(error).split())[:200]
-        raise ModelError(f"shapes cannot be inferred: {line}; check the model with onnx.checker, and export it again") from None
+        raise ModelError(f"shapes cannot be inferred: {line}; check the model with onnx.checker, "
+                         "and export it again") from None
     for value in [*graph.input, *graph.output, *graph.value_info]:
         kind = value.type.WhichOneof("value")
         if kind == "tensor_type" and value.type.tensor_type.elem_type:
             of = value.type.tensor_type
-            shape = tuple(_extent(value.name, axis, extent, dimensions) for axis, extent in enumerate(of.shape.dim))
-            known = of.HasField("shape") and not any(str(extent).startswith(_INVENTED) for extent in shape)
+            shape = tuple(_extent(value.name, axis, extent, dimensions)
+                          for axis, extent in enumerate(of.shape.dim))
+            invented = any(str(extent).startswith(_INVENTED) for extent in shape)
+            known = of.HasField("shape") and not invented
             type_of = Tensor(value.name, _dtype(of.elem_type), shape if known else None)
         elif kind not in ("tensor_type", None):
             type_of = Tensor(value.name, kind.removesuffix("_type"), None)
@@ -177,7 +201,8 @@ def _add_types(model: Model, proto, dimensions: Dimensions):
 
 
 def _extent(name: str, axis: int, extent, dimensions: Dimensions) -> int | str:
-    """Its value, or the name by which --dim can give it one. A dimension without a name has that of its tensor and its place."""
+    """Its value, or the name by which --dim can give it one. A dimension without a name has that of
+    its tensor and its place."""
     if extent.HasField("dim_value") and extent.dim_value >= 0:
         return extent.dim_value
     text = extent.dim_param or f"{name}.{axis}"

@@ -1,5 +1,5 @@
-"""A model's own dataflow in stages: each operator is a node, each tensor between operators an edge. Weights stay with the
-nodes that read them."""
+"""A model's own dataflow in stages: each operator is a node, each tensor between operators an edge.
+Weights stay with the nodes that read them."""
 import fnmatch
 
 from graph_json import Graph
@@ -7,7 +7,8 @@ from model import Model, ModelError, Op, shown
 
 
 class Placement:
-    """Lines of "PATTERN STAGE", the first that matches a node's name decides; a line that begins with # is a comment."""
+    """Lines of "PATTERN STAGE", the first that matches a node's name decides; a line that begins
+    with # is a comment."""
 
     def __init__(self, text: str, stages: int):
         names = process_names(stages)
@@ -17,8 +18,9 @@ class Placement:
                 continue
             *pattern, stage = line.rsplit(None, 1)
             if not pattern or stage not in names:
-                raise ModelError(f"line {number} of the placement is {shown(line)}; write a pattern of node names and one of "
-                                 f"stage0 to {names[-1]}, for example: conv* stage0")
+                raise ModelError(f"line {number} of the placement is {shown(line)}; write a "
+                                 f"pattern of node names and one of stage0 to {names[-1]}, for "
+                                 "example: conv* stage0")
             self._rules.append((pattern[0].strip(), names.index(stage)))
         self._used: set[str] = set()
 
@@ -27,14 +29,14 @@ class Placement:
             if fnmatch.fnmatchcase(node, pattern):
                 self._used.add(pattern)
                 return stage
-        raise ModelError(f"the placement has no pattern for the node {shown(node)}; end it with one for all others, "
-                         "for example: * stage0")
+        raise ModelError(f"the placement has no pattern for the node {shown(node)}; "
+                         "end it with one for all others, for example: * stage0")
 
     def check_used(self):
         for pattern, _ in self._rules:
             if pattern not in self._used:
-                raise ModelError(f"the pattern {shown(pattern)} of the placement places no node; take it out, or correct it: "
-                                 "the first that matches decides")
+                raise ModelError(f"the pattern {shown(pattern)} of the placement places no node; "
+                                 "take it out, or correct it: the first that matches decides")
 
 
 def process_names(stages: int) -> list[str]:
@@ -56,9 +58,11 @@ def readers_of(model: Model) -> dict[str, list[int]]:
 
 
 def cut(costs: list[int], stages: int) -> list[int]:
-    """The stage of each operator: contiguous, none empty, and the most expensive stage as cheap as can be."""
+    """The stage of each operator: contiguous, none empty, and the most expensive stage as cheap as
+    can be."""
     if stages > len(costs):
-        raise ModelError(f"the model has {len(costs)} operators, too few for {stages} stages; use --stages {len(costs)}")
+        raise ModelError(f"the model has {len(costs)} operators, too few for {stages} stages; "
+                         f"use --stages {len(costs)}")
     low, high = max(costs), sum(costs)
     while low < high:
         middle = (low + high) // 2
@@ -89,23 +93,30 @@ def _stages_within(costs: list[int], most: int) -> int:
 def add_pipeline(graph: Graph, model: Model, stages: int, placement: Placement | None):
     readers = readers_of(model)
     supplied = [name for name in model.inputs if name in readers or name in model.outputs]
-    edges = [*supplied, *(name for op in model.ops for name in op.outputs if name in readers or name in model.outputs)]
+    made = (name for op in model.ops for name in op.outputs
+            if name in readers or name in model.outputs)
+    edges = [*supplied, *made]
     sizes = {name: model.tensor(name).bytes for name in edges}
     if placement:
         chosen = [placement.stage_of(op.name) for op in model.ops]
     else:
-        chosen = cut([weight_bytes(model, op) + sum(sizes.get(name, 0) for name in op.outputs) for op in model.ops], stages)
+        costs = [weight_bytes(model, op) + sum(sizes.get(name, 0) for name in op.outputs)
+                 for op in model.ops]
+        chosen = cut(costs, stages)
     processes = process_names(stages)
     makers: dict[str, str] = {}
 
     def stage_beside(node: str, stage: int) -> str:
         return processes[placement.stage_of(node) if placement else stage]
 
-    homes: dict[str, int] = {name: chosen[readers[name][0]] if name in readers else 0 for name in supplied}
+    homes: dict[str, int] = {name: chosen[readers[name][0]] if name in readers else 0
+                             for name in supplied}
     for name in supplied:
-        makers[name] = graph.node(f"input/{name}", stage_beside(f"input/{name}", homes[name]), "input")
+        node = f"input/{name}"
+        makers[name] = graph.node(node, stage_beside(node, homes[name]), "input")
     for op, stage in zip(model.ops, chosen):
-        touched = weight_bytes(model, op) + sum(sizes.get(name, 0) for name in [*op.inputs, *op.outputs])
+        passed = sum(sizes.get(name, 0) for name in [*op.inputs, *op.outputs])
+        touched = weight_bytes(model, op) + passed
         graph.node(op.name, processes[stage], op.kind, in_place=op.in_place, touched_bytes=touched)
         for name in op.outputs:
             makers[name] = op.name
@@ -113,7 +124,8 @@ def add_pipeline(graph: Graph, model: Model, stages: int, placement: Placement |
     to = {name: [model.ops[place].name for place in readers.get(name, [])] for name in edges}
     for name in model.outputs:
         if name in to:
-            to[name].append(graph.node(f"output/{name}", stage_beside(f"output/{name}", homes[name]), "output"))
+            node = f"output/{name}"
+            to[name].append(graph.node(node, stage_beside(node, homes[name]), "output"))
     if placement:
         placement.check_used()
     for name in edges:

@@ -1,5 +1,6 @@
-"""The data-parallel training job of a model: servers hold the parameters, each worker fetches all of them in each step and
-sends back their gradients. The same nodes and edges as of tools/graph/job_graph.cc, so the same program can run it."""
+"""The data-parallel training job of a model: servers hold the parameters, each worker fetches all
+of them in each step and sends back their gradients. The same nodes and edges as of
+tools/graph/job_graph.cc, so the same program can run it."""
 import dataclasses
 import fnmatch
 
@@ -28,10 +29,12 @@ def parameters_of(model: Model, frozen: tuple[str, ...] = ()) -> list[Tensor]:
             raise ModelError(f"--freeze {pattern} matches no parameter that is left; {first}")
         found = left
     if not found:
-        raise ModelError("the model has no parameter to train; convert it with --as pipeline, or freeze less")
+        raise ModelError("the model has no parameter to train; convert it with --as pipeline, or "
+                         "freeze less")
     for tensor in found:
         if tensor.elements == 0:
-            raise ModelError(f"the parameter {shown(tensor.name)} has no elements; leave it out with --freeze {tensor.name}")
+            raise ModelError(f"the parameter {shown(tensor.name)} has no elements; "
+                             f"leave it out with --freeze {tensor.name}")
     return found
 
 
@@ -45,7 +48,8 @@ def pieces_of(tensors: list[Tensor], servers: int) -> list[Tensor]:
             pieces.append(tensor)
             continue
         cuts = [tensor.elements * i // count for i in range(count + 1)]
-        pieces += [Tensor(f"{tensor.name}/{i}", tensor.dtype, (cuts[i + 1] - cuts[i],)) for i in range(count)]
+        pieces += [Tensor(f"{tensor.name}/{i}", tensor.dtype, (cuts[i + 1] - cuts[i],))
+                   for i in range(count)]
     return pieces
 
 
@@ -70,11 +74,14 @@ def add_job(graph: Graph, model: Model, job: Job):
     servers = servers_of(tensors, job.servers)
     for s in range(job.servers):
         graph.node(f"ps{s}/publish", f"ps{s}", "publish", in_place=True)
-    updates = [graph.node(f"ps{s}/update/{tensor.name}", f"ps{s}", "update", in_place=True,
-                          touched_bytes=tensor.bytes * (job.workers + 2)) for s, tensor in zip(servers, tensors)]
+    updates = [
+        graph.node(f"ps{s}/update/{tensor.name}", f"ps{s}", "update", in_place=True,
+                   touched_bytes=tensor.bytes * (job.workers + 2))
+        for s, tensor in zip(servers, tensors)]
     for w in range(job.workers):
         graph.node(f"worker{w}/make", f"worker{w}", "make")
-        graph.node(f"worker{w}/step", f"worker{w}", "step", in_place=True, compute_us=job.compute_us)
+        graph.node(f"worker{w}/step", f"worker{w}", "step", in_place=True,
+                   compute_us=job.compute_us)
     steps = [f"worker{w}/step" for w in range(job.workers)]
     for tensor, s, update in zip(tensors, servers, updates):
         graph.edge(f"next/{tensor.name}", update, [f"ps{s}/publish"], tensor, delay=1)

@@ -24,17 +24,21 @@ def edge_bytes(edge):
 
 
 def crossings(graph):
-    """Tensors that go to another process, once for each process: counted from the document alone."""
+    """Tensors that go to another process, once for each process: counted from the document
+    alone."""
     process = {node["name"]: node["process"] for node in graph["nodes"]}
-    return sum(len({process[reader] for reader in edge["to"]} - {process[edge["from"]]}) for edge in graph["edges"])
+    return sum(len({process[reader] for reader in edge["to"]} - {process[edge["from"]]})
+               for edge in graph["edges"])
 
 
 class ConversionTest(command.CommandTest):
     def convert(self, *arguments, expect=0, **extra):
         """Its output; if it is expected to fail, its one line of error."""
-        done = subprocess.run([sys.executable, "-B", CONVERT, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                              timeout=command.LIMIT_SECONDS, env=command.environment(**extra), check=False)
-        self.assertEqual(done.returncode, expect, f"{arguments}\n{done.stdout[:500]}\n{done.stderr}")
+        done = subprocess.run([sys.executable, "-B", CONVERT, *arguments], capture_output=True,
+                              text=True, stdin=subprocess.DEVNULL, timeout=command.LIMIT_SECONDS,
+                              env=command.environment(**extra), check=False)
+        self.assertEqual(done.returncode, expect,
+                         f"{arguments}\n{done.stdout[:500]}\n{done.stderr}")
         if expect == 0:
             self.assertEqual(done.stderr, "")
             return done.stdout
@@ -51,13 +55,17 @@ class ConversionTest(command.CommandTest):
         graph = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
         said = self.run_command("graph", "check", path).stdout
         self.assertIn("No tensor is overwritten while a reader is left", said)
-        self.assertIn(f"{len(graph['processes'])} processes, {len(graph['nodes'])} nodes, {len(graph['edges'])} edges", said)
-        self.assertEqual(int(re.search(r"(\d+) views", said)[1]) + int(re.search(r"(\d+) crossings", said)[1]), crossings(graph))
+        self.assertIn(f"{len(graph['processes'])} processes, {len(graph['nodes'])} nodes, "
+                      f"{len(graph['edges'])} edges", said)
+        views = int(re.search(r"(\d+) views", said)[1])
+        crossed = int(re.search(r"(\d+) crossings", said)[1])
+        self.assertEqual(views + crossed, crossings(graph))
         return graph, said
 
     def plan(self):
         """Of the graph that was checked last."""
-        return json.loads(self.run_command("graph", "plan", "--json", os.path.join(self.folder, "graph.json")).stdout)
+        path = os.path.join(self.folder, "graph.json")
+        return json.loads(self.run_command("graph", "plan", "--json", path).stdout)
 
 
 def by_name(entries):

@@ -4,8 +4,9 @@
     python3 -m venv /tmp/torch && /tmp/torch/bin/pip install torch==2.15.0 numpy
     /tmp/torch/bin/python tests/plugins/models/exported/make.py
 
-torch.export.save writes them. To keep them small, the archive is then packed again: the same entries, compressed, without
-the bytes of weights and of the example's inputs, and without the stack traces in the graph.
+torch.export.save writes them. To keep them small, the archive is then packed again: the same
+entries, compressed, without the bytes of weights and of the example's inputs, and without the stack
+traces in the graph.
 """
 import io
 import json
@@ -21,7 +22,8 @@ DATA = ("/data/", "serialized_state_dict", "serialized_constants", "serialized_e
 
 
 class Residual(torch.nn.Module):
-    """A convolution with batch normalisation, added to its input, and a linear layer; several outputs."""
+    """A convolution with batch normalisation, added to its input, and a linear layer; several
+    outputs."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +41,8 @@ class Residual(torch.nn.Module):
 
 
 class Words(torch.nn.Module):
-    """The embedding is also the last layer's weight; a layer is frozen; a buffer and a constant; a size that is arithmetic."""
+    """The embedding is also the last layer's weight; a layer is frozen; a buffer and a constant; a
+    size that is arithmetic."""
 
     def __init__(self):
         super().__init__()
@@ -58,16 +61,19 @@ class Words(torch.nn.Module):
 
 def packed(archive: bytes) -> bytes:
     result = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive)) as whole, zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as small:
+    with (zipfile.ZipFile(io.BytesIO(archive)) as whole,
+          zipfile.ZipFile(result, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as small):
         for entry in whole.infolist():
-            needless = any(part in entry.filename for part in DATA) and not entry.filename.endswith(".json")
+            is_data = any(part in entry.filename for part in DATA)
+            needless = is_data and not entry.filename.endswith(".json")
             data = b"" if needless else whole.read(entry)
             if b'"graph_module"' in data:
                 program = json.loads(data)
                 for node in program["graph_module"]["graph"]["nodes"]:
                     node["metadata"].pop("stack_trace", None)
                 data = json.dumps(program).encode()
-            small.writestr(zipfile.ZipInfo(entry.filename, (1980, 1, 1, 0, 0, 0)), data, zipfile.ZIP_DEFLATED)
+            again = zipfile.ZipInfo(entry.filename, (1980, 1, 1, 0, 0, 0))
+            small.writestr(again, data, zipfile.ZIP_DEFLATED)
     return result.getvalue()
 
 
@@ -83,8 +89,10 @@ def write(name: str, model: torch.nn.Module, example: torch.Tensor, dimensions: 
 
 def main():
     torch.manual_seed(0)
-    write("residual", Residual(), torch.randn(2, 4, 8, 8), {0: torch.export.Dim("batch", max=512)})
-    write("words", Words(), torch.zeros(2, 6, dtype=torch.int64), {0: torch.export.Dim("batch", max=512)})
+    write("residual", Residual(), torch.randn(2, 4, 8, 8),
+          {0: torch.export.Dim("batch", max=512)})
+    write("words", Words(), torch.zeros(2, 6, dtype=torch.int64),
+          {0: torch.export.Dim("batch", max=512)})
     return 0
 
 
