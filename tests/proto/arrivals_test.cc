@@ -44,20 +44,5 @@ TEST_CASE("runs join where they touch, in whatever order they come", "[proto][ar
   }
 }
 
-TEST_CASE("of too many gaps no more are taken, but any is closed", "[proto][arrivals]") {
-  Arrivals arrivals;
-  arrivals.reset(0);
-  uint64_t at = 10;
-  for (size_t i = 0; i < Arrivals::kMostRuns; ++i, at += 2) {
-    REQUIRE(arrivals.has_room_at(at));
-    REQUIRE(arrivals.add(at, at + 1));
-  }
-  CHECK_FALSE(arrivals.has_room_at(at));
-  CHECK_FALSE(arrivals.has_room_at(0));
-  CHECK(arrivals.has_room_at(11));  // behind the first run
-  REQUIRE(arrivals.add(11, 12));    // closes a gap
-  CHECK(arrivals.has_room_at(at));
-}
-
 }  // namespace
 }  // namespace sluice::proto

@@ -250,6 +250,84 @@ TEST_CASE("a connection that ends while its streams are opened leaves nothing", 
   }
 }
 
+TEST_CASE("a listener that closes while streams join costs a connection nothing",
+          "[tcp][streams]") {
+  DescriptorAudit audit;
+  Everywhere everywhere;
+  for (int turns = 0; turns < 40; turns += 2) {
+    INFO("turns " << turns);
+    Node near, far;
+    auto listener = far.context->listen("tcp://127.0.0.1:0");
+    REQUIRE(listener.ok());
+    Both ends = connect(near, *listener);
+    CompletionQueue queue;
+    REQUIRE(ends.far.receive({.tag = 1}, allocate(*far.context, 4 * kMiB), {.sink = &queue}).ok());
+    REQUIRE(
+        ends.near.send(1, allocate(*near.context, 4 * kMiB).freeze(), {.deadline = kNever}).ok());
+    for (int i = 0; i < turns; ++i) {
+      near.context->progress();
+      far.context->progress();
+    }
+    listener->close();
+    turn_until(
+        near, far, [&] { return !queue.empty(); }, "the message");
+    Completion completion;
+    queue.poll(completion);
+    REQUIRE(completion.status.ok());
+    for (uint64_t i = 2; i < 5; ++i) send_across(near, ends.near, far, ends.far, 3 * kMiB, i);
+    for (uint64_t i = 5; i < 8; ++i) send_across(far, ends.far, near, ends.near, 3 * kMiB, i);
+  }
+}
+
+TEST_CASE("streams count in the limits of a listener until their connection ends, not its handle",
+          "[tcp][streams]") {
+  DescriptorAudit audit;
+  Everywhere everywhere;
+  Node near, far;
+  auto listener = far.context->listen("tcp://127.0.0.1:0", {.max_connections = 5});
+  REQUIRE(listener.ok());
+  Both ends = connect(near, *listener);
+  for (uint64_t i = 1; i < 1000 && ends.near.info().streams < 4; ++i)
+    send_across(near, ends.near, far, ends.far, kMiB, i);
+  REQUIRE(ends.near.info().streams == 4);
+  ends.near = Endpoint();
+  turn_until(
+      near, far, [&] { return ends.far.state() == EndpointState::kClosed; }, "the end");
+  // The handle is kept.
+  Both again = connect(near, *listener);
+  send_across(near, again.near, far, again.far, kMiB, 1);
+}
+
+TEST_CASE("a sender that closes while streams are opened is not taken for a hostile one",
+          "[tcp][streams]") {
+  DescriptorAudit audit;
+  Everywhere everywhere;
+  const uint64_t overdue = read_counter("tcp.streams_overdue");
+  for (int turns = 0; turns < 40; turns += 2) {
+    Node near, far;
+    auto listener = far.context->listen("tcp://127.0.0.1:0");
+    REQUIRE(listener.ok());
+    Both ends = connect(near, *listener);
+    CompletionQueue queue;
+    REQUIRE(ends.far.receive({.tag = 1}, allocate(*far.context, 4 * kMiB), {.sink = &queue}).ok());
+    REQUIRE(ends.near.send(1, allocate(*near.context, 4 * kMiB).freeze(), {.sink = &queue}).ok());
+    turn_until(
+        near, far, [&] { return !queue.empty(); }, "the message");
+    for (int i = 0; i < turns; ++i) {
+      near.context->progress();
+      far.context->progress();
+    }
+    std::thread closing([&] { must(ends.near.close(soon()), "close"); });
+    const Instant began = now();
+    while (ends.far.state() != EndpointState::kClosed &&
+           now() < after(began, std::chrono::seconds(20)))
+      far.context->progress();
+    closing.join();
+    CHECK(now() - began < std::chrono::seconds(3));
+  }
+  CHECK(read_counter("tcp.streams_overdue") == overdue);
+}
+
 // What a stranger, or a greedy peer, says at the listener's port.
 struct Raw {
   explicit Raw(const std::string& address) {

@@ -11,9 +11,6 @@ namespace sluice::proto {
 
 class Arrivals {
  public:
-  // Each gap is a chunk that a stream still holds: its socket buffers hold far fewer than this.
-  static constexpr size_t kMostRuns = 1024;
-
   // The first `length` bytes are there, and no others.
   void reset(uint64_t length) {
     runs_.clear();
@@ -21,14 +18,6 @@ class Arrivals {
   }
   // Gives its memory back.
   void clear() { std::vector<Run>().swap(runs_); }
-  // False: too many runs are there already, and these bytes would begin one more. What closes a gap
-  // is always taken.
-  bool has_room_at(uint64_t offset) const {
-    if (runs_.size() < kMostRuns) return true;
-    auto next = behind(offset);
-    return (next != runs_.begin() && (next - 1)->end == offset) ||
-           (next != runs_.end() && next->begin == offset);
-  }
   // Bytes [begin, end), not empty, are there. False: some of them were before.
   bool add(uint64_t begin, uint64_t end) {
     auto next = runs_.begin() + (behind(begin) - runs_.begin());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include <sluice/base/checked.h>
 #include <sluice/base/fault_point.h>
@@ -18,6 +19,10 @@ namespace {
 constexpr size_t kCompared = 16;
 // Of so many chunks one goes to the oldest operation, however much it has left.
 constexpr uint64_t kChunksForOldest = 4;
+
+// Runs of bytes that have come, of all operations. Each gap between them is a chunk of 1 MiB that a
+// stream still holds: 16 streams with 100 MiB in their sockets leave 1,600.
+constexpr size_t kMostRuns = 4096;
 
 // The operation whose chunk is next: the one with the fewest bytes left. Operations of one length
 // so end one after the other. If they took turns they would end together, and the line would stand
@@ -135,6 +140,7 @@ void StreamTransfer::on_want_given_up(uint64_t token) {
 }
 
 void StreamTransfer::forget(Operation* op) {
+  runs_ -= arrivals_.of(*op).runs();
   arrivals_.of(*op).clear();
   Transfer::forget(op);
 }
@@ -174,10 +180,6 @@ Placement StreamTransfer::place(uint64_t id, uint64_t offset, uint64_t length) {
   if (op == nullptr || op->state != OperationState::kPlacing ||
       !range_fits(offset, length, op->total))
     return placement;
-  if (op->engaged && !arrivals_.of(*op).has_room_at(offset)) {
-    placement.wait = true;
-    return placement;
-  }
   if (op->room) return incoming_.find_place(op, offset, length);
   take_pieces(op->completion.buffers, offset, length, placement.runs, placement.count);
   return placement;
@@ -189,20 +191,27 @@ Status StreamTransfer::placed(uint64_t id, uint64_t offset, uint64_t length, Ins
   Operation* op = operations_.find(id);
   if (op == nullptr || op->state != OperationState::kPlacing)
     return Status();  // it ended; the bytes were dropped
-  const bool in_order = offset == op->moved && !op->engaged;
-  if (!range_fits(offset, length, op->total) || !(in_order || link_.may_reorder()))
-    return corrupt("DATA out of order or beyond its transfer");
-  if (!in_order && length > 0) {
-    Arrivals& arrivals = arrivals_.of(*op);
-    if (!op->engaged) arrivals.reset(op->moved);
-    op->engaged = true;
-    if (!arrivals.add(offset, offset + length)) return corrupt("DATA of bytes that had come");
-  }
+  if (!range_fits(offset, length, op->total)) return corrupt("DATA beyond its transfer");
+  if (offset != op->moved || op->engaged) SLUICE_RETURN_IF_ERROR(note_arrival(op, offset, length));
   op->moved += length;
   count_copies(op, counters_, length, traits_.bulk_in);
   counters_.bytes_received += length;
   // With a room it is when that is ready.
   if (op->moved == op->total && !op->room) incoming_.finish(op);
+  return Status();
+}
+
+// Of bytes that need not be the next ones.
+Status StreamTransfer::note_arrival(Operation* op, uint64_t offset, uint64_t length) {
+  if (!link_.may_reorder()) return corrupt("DATA out of order");
+  if (length == 0) return Status();
+  Arrivals& arrivals = arrivals_.of(*op);
+  const size_t before = op->engaged ? arrivals.runs() : 0;
+  if (!std::exchange(op->engaged, true)) arrivals.reset(op->moved);
+  if (!arrivals.add(offset, offset + length)) return corrupt("DATA of bytes that had come");
+  runs_ += arrivals.runs();
+  runs_ -= before;
+  if (runs_ > kMostRuns) return corrupt("DATA that leaves more than 4,096 gaps");
   return Status();
 }
 

@@ -32,12 +32,14 @@ class StreamTransfer final : public Transfer, private StreamClient {
   Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
   Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
   void pushed(uint64_t cookie, uint64_t length, Instant now) override;
+  Status note_arrival(Operation* op, uint64_t offset, uint64_t length);
   void start_pushing(Operation* op);
   bool push_chunk(Operation* op);
 
   StreamLink& link_;
   Incoming& incoming_;
   OperationStates<Arrivals> arrivals_;  // of operations whose bytes came out of order
+  size_t runs_ = 0;                     // in all of arrivals_
   uint64_t chunks_ = 0;                 // that were pushed
 };
 

@@ -93,20 +93,25 @@ Status peer_refused(const Address& address, Code code) {
   return Status(code, Scope::kOperation, kOrigin, who + why);
 }
 
-Status decode_answer(const Address& address, const Glimpse& glimpse, wire::Hello& peer) {
+// `Message`: what the answer is, if it is no refusal.
+template <typename Message>
+Status decode_answer(const Address& address, const Glimpse& glimpse, wire::MessageType type,
+                     Message& answer) {
   if (glimpse.common.type == wire::MessageType::kBye) {
     wire::Bye bye;
     SLUICE_RETURN_IF_ERROR(wire::decode(glimpse.header, bye));
     return peer_refused(address, bye.code);
   }
-  if (glimpse.common.type != wire::MessageType::kHello) {
-    return Status(Code::kCorrupt, Scope::kOperation, kOrigin, "its answer is no HELLO");
+  if (glimpse.common.type != type) {
+    return Status(Code::kCorrupt, Scope::kOperation, kOrigin,
+                  "its answer is no " + std::string(wire::to_string(type)));
   }
-  return wire::decode(glimpse.header, peer);
+  return wire::decode(glimpse.header, answer);
 }
 
-Task<Status> wait_for_answer(Awaits& awaits, const Address& address, int fd, wire::Hello& peer,
-                             Instant deadline) {
+template <typename Message>
+Task<Status> wait_for_answer(Awaits& awaits, const Address& address, int fd, wire::MessageType type,
+                             Message& decoded, Instant deadline) {
   std::array<std::byte, kMaxGreetingBytes> scratch;
   EventWait wait(awaits.context(), fd);
   SLUICE_CO_RETURN_IF_ERROR(wait.start(EPOLLIN | EPOLLRDHUP));
@@ -114,9 +119,10 @@ Task<Status> wait_for_answer(Awaits& awaits, const Address& address, int fd, wir
     Status waited = co_await awaits.until([&wait] { return wait.take_event(); }, deadline);
     if (waited == Code::kTimedOut) {
       co_return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
-                       address.to_string() +
-                           " accepted the connection but sent no HELLO before the deadline; "
-                           "check that it is a sluice server and that it calls progress()");
+                       address.to_string() + " accepted the connection but sent no " +
+                           std::string(wire::to_string(type)) +
+                           " before the deadline; check that it is a sluice server and that it "
+                           "calls progress()");
     }
     SLUICE_CO_RETURN_IF_ERROR(waited);
     Glimpse glimpse = take_message(fd, scratch);
@@ -125,8 +131,9 @@ Task<Status> wait_for_answer(Awaits& awaits, const Address& address, int fd, wir
       glimpse.state = Glimpse::State::kEnded;
       glimpse.why = cut_off();
     }
-    Status answer = glimpse.state == Glimpse::State::kEnded ? glimpse.why
-                                                            : decode_answer(address, glimpse, peer);
+    Status answer = glimpse.state == Glimpse::State::kEnded
+                        ? glimpse.why
+                        : decode_answer(address, glimpse, type, decoded);
     // A refusal has said all.
     if (answer.ok() || (glimpse.state == Glimpse::State::kComplete && answer != Code::kCorrupt))
       co_return answer;
@@ -148,7 +155,8 @@ Task<Result<Greeting>> greet_once(Awaits& awaits, const Address& address, const 
   if (!send_all_now(fd.value(), out.data(), length)) co_return reading_error(errno);
   fault_point("tcp.hello_sent");
   wire::Hello peer;
-  Status status = co_await wait_for_answer(awaits, address, fd.value(), peer, deadline);
+  Status status = co_await wait_for_answer(awaits, address, fd.value(), wire::MessageType::kHello,
+                                           peer, deadline);
   if (!status.ok()) {
     if (status == Code::kCorrupt) refuse(std::move(fd), Code::kCorrupt);
     co_return status;
@@ -212,6 +220,24 @@ Task<Result<Greeting>> start_greet(Awaits& awaits, const Address& address, wire:
   Result<Greeting> result = co_await greet_once(awaits, address, ours, deadline);
   if (!result.ok()) greetings_failed.add();
   co_return std::move(result);
+}
+
+Task<Result<Greeting>> start_join(Awaits& awaits, const Address& address, wire::Hello ours,
+                                  Instant deadline, bool& asked) {
+  SLUICE_CO_TRY(Greeting greeting, co_await start_greet(awaits, address, ours, deadline));
+  SLUICE_CO_RETURN_IF_ERROR(choose(greeting, Path::kTcp));
+  asked = true;
+  wire::Done taken;
+  SLUICE_CO_RETURN_IF_ERROR(co_await wait_for_answer(awaits, address, greeting.fd(),
+                                                     wire::MessageType::kDone, taken, deadline));
+  co_return std::move(greeting);
+}
+
+bool confirm_join(const Greeting& greeting) {
+  std::array<std::byte, wire::kMaxHeaderBytes> out;
+  size_t length =
+      wire::encode(wire::Done{.id = static_cast<uint64_t>(Path::kTcp), .code = Code::kOk}, out);
+  return send_all_now(greeting.fd(), out.data(), length);
 }
 
 Result<Greeting> greet(ContextCore& context, const Address& address, const wire::Hello& ours,

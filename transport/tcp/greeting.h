@@ -7,7 +7,10 @@
 //                    <-             HELLO            (or BYE{code}, closed)
 //   DONE{id = path}  ->                              (or BYE{code}, closed)
 //
-// Then the connection is a data endpoint (Path::kTcp) or watches over another path.
+// Then the connection is a data endpoint (Path::kTcp) or watches over another path. If it is a
+// further stream of one, the server says at last that it has taken it:
+//
+//                    <-             DONE{id = path}  (or BYE{code}, closed)
 #ifndef SLUICE_TCP_GREETING_H_
 #define SLUICE_TCP_GREETING_H_
 
@@ -69,6 +72,12 @@ Result<Greeting> greet(ContextCore& context, const Address& address, const wire:
 // outlive the task.
 Task<Result<Greeting>> start_greet(Awaits& awaits, const Address& address, wire::Hello ours,
                                    Instant deadline);
+// Client: a further stream of a connection, by the token in `ours`. Done when the server has taken
+// it. `asked` becomes true when it may have; it outlives the task.
+Task<Result<Greeting>> start_join(Awaits& awaits, const Address& address, wire::Hello ours,
+                                  Instant deadline, bool& asked);
+// Server: it has. False: the peer is gone.
+bool confirm_join(const Greeting& greeting);
 // Client: tells the peer. Errors: kUnreachable.
 Status choose(Greeting& greeting, Path path);
 

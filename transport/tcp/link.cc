@@ -22,9 +22,6 @@ constexpr size_t kPiecesPerWrite = 64;
 // Up to here a message is gathered by copying.
 constexpr size_t kSmallMessage = 512;
 
-// How long a peer that has ended the connection may take to end its further streams.
-constexpr Duration kPatience = std::chrono::seconds(2);
-
 // What the kernel tells us once each time it changes. One registration for life: no call
 // to epoll_ctl() between connect and close.
 constexpr uint32_t kEvents = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET;
@@ -161,8 +158,9 @@ bool TcpLink::push(ConstBytes header, std::span<const ConstBytes> payload, uint6
   // As with send(): link_down() follows and gives the payload back.
   if (!usable() || broken_ != 0) return true;
   if (further_ != nullptr && !ending_) return push_further(header, payload, cookie);
+  if (!enqueue(header, payload, cookie)) return false;
   for (const ConstBytes& part : payload) count_bulk(part.size());
-  return enqueue(header, payload, cookie);
+  return true;
 }
 
 bool TcpLink::enqueue(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
@@ -244,8 +242,10 @@ void TcpLink::run(Instant now) {
     receive(now);
   }
   // What has arrived before the break was read, and nobody closed us for it.
-  if (first_ == nullptr && usable() && broken_ != 0 && !readable_ && !unparsed_ && !held_)
-    end_of_stream(broken_, now);
+  if (!usable() || broken_ == 0 || readable_ || unparsed_ || held_) return;
+  if (first_ != nullptr) return stream_broken();
+  if (stream_broke_ && !overdue_) return await_end(now);
+  end_of_stream(broken_, now);
 }
 
 size_t TcpLink::poll(Instant now) { return usable() ? receive(now) : 0; }
@@ -265,9 +265,9 @@ void TcpLink::on_event(uint32_t epoll_events) noexcept {
 
 bool TcpLink::check_answered(Instant now) {
   if (!usable()) return false;
-  if (held_) {
-    if (now - held_since_ >= kPatience) let_go();
-    return held_;
+  if (held_ || (stream_broke_ && !overdue_)) {
+    check_patience(now);
+    return true;
   }
   switch (answered(fd_.value())) {
     case Answered::kAll: return false;
@@ -280,7 +280,6 @@ bool TcpLink::check_answered(Instant now) {
 }
 
 void TcpLink::note_broken(int os_error) {
-  if (first_ != nullptr) return stream_broken(os_error);
   broken_ = os_error;
   readable_ = true;
   peer_ended_ = true;
@@ -288,8 +287,12 @@ void TcpLink::note_broken(int os_error) {
 }
 
 void TcpLink::end_of_stream(int os_error, Instant now) {
-  if (first_ != nullptr && os_error == 0 && data_left_ == 0 && block_ == nullptr) return read_out();
-  if (first_ != nullptr) return stream_broken(os_error != 0 ? os_error : ECONNRESET);
+  const bool whole = data_left_ == 0 && block_ == nullptr;
+  if (first_ != nullptr && os_error == 0 && broken_ == 0 && whole) return read_out();
+  if (first_ != nullptr) {
+    broken_ = os_error != 0 ? os_error : ECONNRESET;
+    return stream_broken();
+  }
   if (!further_read_out() && (os_error == 0 || os_error == EPIPE || os_error == ECONNRESET)) {
     if (os_error != 0) broken_ = os_error;
     return hold(now);
@@ -345,13 +348,13 @@ void TcpLink::take_down() {
 
 void TcpLink::close() {
   if (closed_) return;
-  for_each_further([](TcpLink& stream) { stream.close(); });
   if (!down_) {
     if (!blocked_) write_out(std::numeric_limits<size_t>::max());
     group_->context().unwatch(fd_.value(), this);
     group_->forget(this);
   }
   closed_ = true;
+  close_further();
   if (queue_ != nullptr) group_->return_queue(std::move(queue_));
   if (!receiving_) return_block();
   close_gently(std::move(fd_));

@@ -51,6 +51,8 @@ class TcpLink final : public StreamLink, public EventHandler {
   // Takes bulk over another connection to the same peer, from now on. Requires: as the constructor;
   // this link is no further stream itself. Errors: kNoMemory (epoll).
   Status add_stream(Descriptor fd, proto::ConnectionTicket ticket);
+  // One was added, or will not be.
+  void streams_changed();
   // The group is asked for further streams once so many bytes of DATA have passed.
   void ask_for_streams_after(uint64_t bytes) { bulk_until_asked_ = bytes; }
   int fd() const { return fd_.value(); }
@@ -119,15 +121,17 @@ class TcpLink final : public StreamLink, public EventHandler {
   };
   struct Further {
     std::vector<Stream> streams;
-    size_t next = 0;       // the one that is asked first
-    bool overdue = false;  // the end is not waited for any more
+    size_t next = 0;  // the one that is asked first
   };
   // Of the first stream.
   bool push_further(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
   void end_further();
+  void close_further();
   bool further_read_out() const;
   void wake_further();
   void hold(Instant now);
+  void await_end(Instant now);
+  void check_patience(Instant now);
   void let_go();
   void count_bulk(uint64_t length) {
     if (bulk_until_asked_ > 0) [[unlikely]]
@@ -144,7 +148,7 @@ class TcpLink final : public StreamLink, public EventHandler {
   bool early() const { return first_ != nullptr && data_after_ > first_->handled_; }
   Status check_order(const wire::Data& data) const;
   void read_out();
-  void stream_broken(int os_error);
+  void stream_broken();
   void end_writing_if_empty();
 
   LinkGroup* group_;
@@ -183,11 +187,14 @@ class TcpLink final : public StreamLink, public EventHandler {
 
   // Further streams. Null: there are none, or this is one.
   std::unique_ptr<Further> further_;
-  TcpLink* first_ = nullptr;      // this is a further stream of that link
-  bool waits_for_first_ = false;  // its DATA came early
-  bool read_out_ = false;         // the peer has ended it, and all of it was read
-  bool held_ = false;             // BYE or the end waits for the further streams
-  Instant held_since_{};
+  TcpLink* first_ = nullptr;       // this is a further stream of that link
+  bool waits_for_first_ = false;   // its DATA came early
+  bool read_out_ = false;          // the peer has ended it, and all of it was read
+  bool held_ = false;              // BYE or the end waits for the further streams
+  bool stream_broke_ = false;      // a further one did: BYE or the end may follow here
+  bool overdue_ = false;           // neither is waited for any more
+  Instant last_progress_{};        // of the further streams, while one of these waits
+  bool patience_over_ = false;     // as the last look found it
   uint64_t bulk_until_asked_ = 0;  // 0: nobody asks
 
   bool down_ = false;  // link_down() was called

@@ -22,7 +22,11 @@ class StreamSource {
  public:
   // The link has moved the bulk that it was to ask after. Called from its turn.
   virtual void ask_for_streams(TcpLink& link) = 0;
-  // The link is down or closed.
+  // Whether the peer may have taken a stream that the link does not have yet.
+  virtual bool joining(const TcpLink& link) const = 0;
+  // No others are wanted.
+  virtual void stop_opening(TcpLink& link) = 0;
+  // The link is down or closed: it gets none.
   virtual void forget(TcpLink& link) = 0;
 
  protected:
@@ -104,6 +108,10 @@ class LinkGroup {
   void forget(TcpLink* link);
   void ask_for_streams(TcpLink& link) {
     if (streams_ != nullptr) streams_->ask_for_streams(link);
+  }
+  bool joining(const TcpLink& link) const { return streams_ != nullptr && streams_->joining(link); }
+  void stop_opening(TcpLink& link) {
+    if (streams_ != nullptr) streams_->stop_opening(link);
   }
   size_t check_answers(Instant now);
   // Asked between two links that have something: whether those of this turn have used its time. The

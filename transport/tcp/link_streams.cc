@@ -12,6 +12,10 @@ namespace {
 
 constexpr const char* kOrigin = "tcp/link";
 
+// How long the further streams may bring nothing before the end of the connection is not held back
+// for them any more: longer than an outage that TCP survives.
+constexpr Duration kPatience = kUnpluggedAfter + std::chrono::seconds(1);
+
 Counter overdue("tcp.streams_overdue");
 
 }  // namespace
@@ -27,6 +31,10 @@ Status TcpLink::add_stream(Descriptor fd, proto::ConnectionTicket ticket) {
   stream->set_client(client_, transfer_);
   stream->first_ = this;
   SLUICE_RETURN_IF_ERROR(stream->watch());
+  if (ending_) {
+    stream->ending_ = true;
+    stream->end_writing_if_empty();
+  }
   if (further_ == nullptr) further_ = std::make_unique<Further>();
   further_->streams.push_back({std::move(stream), std::move(ticket)});
   // It has room.
@@ -47,7 +55,6 @@ void TcpLink::ask_for_streams(uint64_t length) {
 // the others go on without it.
 bool TcpLink::push_further(ConstBytes header, std::span<const ConstBytes> payload,
                            uint64_t cookie) {
-  if (further_read_out()) return enqueue(header, payload, cookie);  // the peer has ended them
   wire::Data data;
   (void)wire::decode(header, data);  // it is ours
   data.has_after = true;
@@ -55,18 +62,31 @@ bool TcpLink::push_further(ConstBytes header, std::span<const ConstBytes> payloa
   std::array<std::byte, wire::kMaxHeaderBytes> with_order;
   const ConstBytes encoded(with_order.data(), wire::encode(data, with_order));
   std::vector<Stream>& streams = further_->streams;
+  bool any = false;
   for (size_t i = 0; i < streams.size(); ++i) {
     const size_t place = (further_->next + i) % streams.size();
-    if (!streams[place].link->enqueue(encoded, payload, cookie)) continue;
+    TcpLink& stream = *streams[place].link;
+    if (stream.read_out_) continue;  // the peer may have closed it
+    any = true;
+    if (!stream.enqueue(encoded, payload, cookie)) continue;
     further_->next = (place + 1) % streams.size();
     return true;
   }
-  return false;
+  return !any && enqueue(header, payload, cookie);
+}
+
+void TcpLink::close_further() {
+  if (further_ == nullptr) return;
+  for (Stream& stream : further_->streams) {
+    stream.link->close();
+    stream.ticket.end();
+  }
 }
 
 // What is pushed behind BYE is read by nobody: it goes as if there were one stream.
 void TcpLink::end_further() {
   ending_ = true;
+  group_->stop_opening(*this);
   for_each_further([](TcpLink& stream) {
     stream.ending_ = true;
     stream.end_writing_if_empty();
@@ -81,7 +101,11 @@ void TcpLink::end_writing_if_empty() {
 bool TcpLink::further_read_out() const {
   bool all = true;
   for_each_further([&all](const TcpLink& stream) { all = all && stream.read_out_; });
-  return all || further_->overdue;
+  return overdue_ || (all && !group_->joining(*this));
+}
+
+void TcpLink::streams_changed() {
+  if (held_ && further_read_out()) let_go();
 }
 
 void TcpLink::read_out() {
@@ -89,12 +113,13 @@ void TcpLink::read_out() {
   if (first_->held_ && first_->further_read_out()) first_->let_go();
 }
 
-// The connection ends with it, but what has arrived on the first stream, BYE perhaps, is read
-// before that.
-void TcpLink::stream_broken(int os_error) {
-  broken_ = os_error;
-  readable_ = unparsed_ = false;
-  if (first_->usable() && first_->broken_ == 0) first_->note_broken(os_error);
+// The connection ends with it. But the peer may have closed it in good order: then BYE is on the
+// first stream, or on its way there. Requires: what has arrived by it was read.
+void TcpLink::stream_broken() {
+  if (first_->usable() && !first_->stream_broke_) {
+    first_->stream_broke_ = true;
+    if (first_->broken_ == 0) first_->note_broken(broken_);
+  }
   read_out();
 }
 
@@ -107,19 +132,30 @@ void TcpLink::wake_further() {
   });
 }
 
-// kPatience bounds it, as check_answered() sees: a peer that says BYE and keeps its streams open is
-// not waited for.
+// check_patience() bounds it: a peer that says BYE and keeps its streams open is not waited for.
 void TcpLink::hold(Instant now) {
   held_ = true;
-  held_since_ = now;
+  group_->stop_opening(*this);
+  await_end(now);
+}
+
+void TcpLink::await_end(Instant now) {
+  last_progress_ = now;
+  patience_over_ = false;
   group_->await_answer(this);
 }
 
+// Asked once a second, as long as the end is waited for. Two looks in a row must find it over:
+// between them the streams are read, also by a program that was away for longer than kPatience.
+void TcpLink::check_patience(Instant now) {
+  if (now - last_progress_ < kPatience) return;
+  if (!std::exchange(patience_over_, true)) return;
+  if (held_ && !further_read_out()) overdue.add();
+  overdue_ = true;
+  let_go();
+}
+
 void TcpLink::let_go() {
-  if (!further_read_out()) {
-    overdue.add();
-    further_->overdue = true;
-  }
   held_ = false;
   readable_ = true;
   group_->add_todo(this);

@@ -9,7 +9,6 @@
 #include <sluice/base/log.h>
 #include <sluice/base/settings.h>
 #include <sluice/proto/hello.h>
-#include <sluice/runtime/awaits.h>
 #include <sluice/tcp/link.h>
 
 namespace sluice::tcp {
@@ -29,13 +28,6 @@ constexpr Duration kOpeningTime = std::chrono::seconds(5);
 Counter opened("tcp.streams_opened");
 Counter joined("tcp.streams_joined");
 Counter refused("tcp.streams_refused");
-
-Task<Result<Greeting>> greet_for(Awaits& awaits, const Address& address, wire::Hello ours,
-                                 Instant deadline) {
-  SLUICE_CO_TRY(Greeting greeting, co_await start_greet(awaits, address, ours, deadline));
-  SLUICE_CO_RETURN_IF_ERROR(choose(greeting, Path::kTcp));
-  co_return std::move(greeting);
-}
 
 }  // namespace
 
@@ -71,6 +63,7 @@ bool Streams::expects(const wire::Uuid& token) const {
 void Streams::take_stream(Greeting&& greeting) {
   const wire::Uuid token = greeting.peer.streams_token;
   if (!expects(token)) return tcp::refuse(greeting.take_fd(), Code::kUnreachable);
+  if (!confirm_join(greeting)) return;
   joined.add();
   add(*expected_.at(token), std::move(greeting));
 }
@@ -82,9 +75,20 @@ void Streams::forget(TcpLink& link) {
   if (expected != expected_.end() && expected->second == &link) expected_.erase(expected);
   tokens_.erase(found);
   std::erase(asking_, &link);
-  for (Opening& opening : openings_) {
-    if (opening.link == &link) opening.link = nullptr;
-  }
+  std::erase_if(openings_, [&link](const Opening& opening) { return opening.link == &link; });
+}
+
+bool Streams::joining(const TcpLink& link) const {
+  return std::any_of(openings_.begin(), openings_.end(), [&link](const Opening& opening) {
+    return opening.link == &link && opening.asked;
+  });
+}
+
+void Streams::stop_opening(TcpLink& link) {
+  std::erase(asking_, &link);
+  std::erase_if(openings_, [&link](const Opening& opening) {
+    return opening.link == &link && !opening.asked;
+  });
 }
 
 bool Streams::has_work() const {
@@ -99,13 +103,15 @@ size_t Streams::open_and_give() {
     ++work;
   }
   for (auto it = openings_.begin(); it != openings_.end();) {
-    auto next = std::next(it);
-    if (it->task->ready()) {
-      ++work;
-      give(it->link, it->task->take());
-      openings_.erase(it);
+    if (!it->task->ready()) {
+      ++it;
+      continue;
     }
-    it = next;
+    ++work;
+    TcpLink& link = *it->link;
+    Result<Greeting> greeting = it->task->take();
+    it = openings_.erase(it);
+    give(link, std::move(greeting));
   }
   return work;
 }
@@ -123,23 +129,25 @@ void Streams::open(TcpLink& link) {
     address.scheme = Scheme::kTcp;
     address.host = peer.host();
     address.port = peer.port();
-    Opening& opening = openings_.emplace_back(&link, std::move(address), std::nullopt);
-    opening.task.emplace(greet_for(context_.awaits(), opening.address, ours, deadline));
+    Opening& opening = openings_.emplace_back(&link, std::move(address), false, std::nullopt);
+    opening.task.emplace(
+        start_join(context_.awaits(), opening.address, ours, deadline, opening.asked));
   }
 }
 
 // A peer that refuses them, or a network that does, leaves the connection as it is.
-void Streams::give(TcpLink* link, Result<Greeting> greeting) {
-  if (greeting.ok() && link != nullptr) {
+void Streams::give(TcpLink& link, Result<Greeting> greeting) {
+  if (greeting.ok()) {
     opened.add();
-    return add(*link, std::move(greeting).value());
+    add(link, std::move(greeting).value());
+  } else {
+    refused.add();
+    if (log_enabled(LogLevel::kInfo)) {
+      log(LogLevel::kInfo,
+          "tcp: no further stream to " + link.peer_name() + ": " + greeting.status().to_string());
+    }
   }
-  if (greeting.ok()) return tcp::refuse(greeting->take_fd(), Code::kCancelled);
-  refused.add();
-  if (link != nullptr && log_enabled(LogLevel::kInfo)) {
-    log(LogLevel::kInfo,
-        "tcp: no further stream to " + link->peer_name() + ": " + greeting.status().to_string());
-  }
+  link.streams_changed();
 }
 
 void Streams::add(TcpLink& link, Greeting&& greeting) {

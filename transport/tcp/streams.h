@@ -38,6 +38,8 @@ class Streams final : public StreamSource, public StreamTaker {
   bool expects(const wire::Uuid& token) const override;
   void take_stream(Greeting&& greeting) override;
   void ask_for_streams(TcpLink& link) override { asking_.push_back(&link); }
+  bool joining(const TcpLink& link) const override;
+  void stop_opening(TcpLink& link) override;
   void forget(TcpLink& link) override;
 
   // Opens, and gives links what was opened. Returns how much it did.
@@ -49,15 +51,16 @@ class Streams final : public StreamSource, public StreamTaker {
   struct ByToken {
     size_t operator()(const wire::Uuid& token) const;  // random already
   };
-  // One that is being opened. The address outlives the task.
+  // One that is being opened. What the task refers to outlives it.
   struct Opening {
-    TcpLink* link;  // null: it is gone
+    TcpLink* link;
     Address address;
+    bool asked = false;  // the peer may have taken it
     std::optional<Task<Result<Greeting>>> task;
   };
   size_t open_and_give();
   void open(TcpLink& link);
-  void give(TcpLink* link, Result<Greeting> greeting);
+  void give(TcpLink& link, Result<Greeting> greeting);
   void add(TcpLink& link, Greeting&& greeting);
 
   ContextCore& context_;
