@@ -227,9 +227,16 @@ Task<Result<Greeting>> start_join(Awaits& awaits, const Address& address, wire::
   SLUICE_CO_TRY(Greeting greeting, co_await start_greet(awaits, address, ours, deadline));
   SLUICE_CO_RETURN_IF_ERROR(choose(greeting, Path::kTcp));
   asked = true;
+  // Without a deadline: the peer may have taken it already, and closing it would end the
+  // connection.
   wire::Done taken;
   SLUICE_CO_RETURN_IF_ERROR(co_await wait_for_answer(awaits, address, greeting.fd(),
-                                                     wire::MessageType::kDone, taken, deadline));
+                                                     wire::MessageType::kDone, taken, kNever));
+  if (taken.id != static_cast<uint64_t>(Path::kTcp) || taken.code != Code::kOk) {
+    co_return Status(Code::kCorrupt, Scope::kOperation, kOrigin,
+                     address.to_string() +
+                         " did not take a further stream; it breaks the protocol: see its version");
+  }
   co_return std::move(greeting);
 }
 

@@ -73,7 +73,8 @@ Result<Greeting> greet(ContextCore& context, const Address& address, const wire:
 Task<Result<Greeting>> start_greet(Awaits& awaits, const Address& address, wire::Hello ours,
                                    Instant deadline);
 // Client: a further stream of a connection, by the token in `ours`. Done when the server has taken
-// it. `asked` becomes true when it may have; it outlives the task.
+// it. `asked` becomes true when it may have: from then on the deadline does not count. It outlives
+// the task. Errors, beside those of greet(): kCorrupt.
 Task<Result<Greeting>> start_join(Awaits& awaits, const Address& address, wire::Hello ours,
                                   Instant deadline, bool& asked);
 // Server: it has. False: the peer is gone.

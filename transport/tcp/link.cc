@@ -76,6 +76,9 @@ ssize_t write_message(int fd, ConstBytes header, std::span<const ConstBytes> pay
   return write_some(fd, pieces.data(), count);
 }
 
+// By the peer, and not by a machine that is gone.
+bool was_reset(int os_error) { return os_error == EPIPE || os_error == ECONNRESET; }
+
 Status broken_status(int os_error, const std::string& peer) {
   if (os_error == ETIMEDOUT || os_error == EHOSTUNREACH || os_error == ENETUNREACH) {
     return Status(
@@ -113,7 +116,7 @@ Status TcpLink::watch() { return group_->context().watch(fd_.value(), kEvents, t
 bool TcpLink::send(ConstBytes header, std::span<const ConstBytes> payload) {
   // What is sent on a broken connection is lost like what was sent just before.
   if (!usable() || broken_ != 0) return true;
-  if (further_ != nullptr && header[0] == static_cast<std::byte>(wire::MessageType::kBye))
+  if (header[0] == static_cast<std::byte>(wire::MessageType::kBye)) [[unlikely]]
     end_further();
   if (queue_ != nullptr && !queue_->empty()) {
     if (queue_->append(header, payload)) {
@@ -244,7 +247,7 @@ void TcpLink::run(Instant now) {
   // What has arrived before the break was read, and nobody closed us for it.
   if (!usable() || broken_ == 0 || readable_ || unparsed_ || held_) return;
   if (first_ != nullptr) return stream_broken();
-  if (stream_broke_ && !overdue_) return await_end(now);
+  if (stream_broke_ && !overdue_ && was_reset(broken_)) return;  // check_patience() goes on
   end_of_stream(broken_, now);
 }
 
@@ -265,7 +268,7 @@ void TcpLink::on_event(uint32_t epoll_events) noexcept {
 
 bool TcpLink::check_answered(Instant now) {
   if (!usable()) return false;
-  if (held_ || (stream_broke_ && !overdue_)) {
+  if (held_ || (stream_broke_ && !overdue_ && was_reset(broken_))) {
     check_patience(now);
     return true;
   }
@@ -293,7 +296,7 @@ void TcpLink::end_of_stream(int os_error, Instant now) {
     broken_ = os_error != 0 ? os_error : ECONNRESET;
     return stream_broken();
   }
-  if (!further_read_out() && (os_error == 0 || os_error == EPIPE || os_error == ECONNRESET)) {
+  if (!further_read_out() && (os_error == 0 || was_reset(os_error))) {
     if (os_error != 0) broken_ = os_error;
     return hold(now);
   }

@@ -129,9 +129,14 @@ class TcpLink final : public StreamLink, public EventHandler {
   void close_further();
   bool further_read_out() const;
   void wake_further();
+  void stop_opening();
   void hold(Instant now);
   void await_end(Instant now);
   void check_patience(Instant now);
+  void note_progress(Instant now) {
+    last_progress_ = now;
+    patience_over_ = false;
+  }
   void let_go();
   void count_bulk(uint64_t length) {
     if (bulk_until_asked_ > 0) [[unlikely]]

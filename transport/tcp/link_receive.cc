@@ -97,10 +97,7 @@ size_t TcpLink::receive(Instant now) {
   turn_ = nullptr;
   receiving_ = false;
   if (total > 0) group_->note_handled(turn.messages());
-  if (total > 0 && first_ != nullptr) {
-    first_->last_progress_ = now;
-    first_->patience_over_ = false;
-  }
+  if (total > 0) (first_ != nullptr ? first_ : this)->note_progress(now);
   if (staged_copied_ > 0) {
     staged_bytes_copied.add(staged_copied_);
     staged_copied_ = 0;

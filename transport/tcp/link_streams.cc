@@ -1,4 +1,5 @@
 // The further streams of a TcpLink: which of them takes DATA, and the orders that hold across them.
+#include <errno.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -30,7 +31,11 @@ Status TcpLink::add_stream(Descriptor fd, proto::ConnectionTicket ticket) {
   auto stream = std::make_unique<TcpLink>(*group_, std::move(fd), *traits_);
   stream->set_client(client_, transfer_);
   stream->first_ = this;
-  SLUICE_RETURN_IF_ERROR(stream->watch());
+  Status watched = stream->watch();
+  if (!watched.ok()) {
+    note_broken(ENOBUFS);  // the peer has it, and may send by it
+    return watched;
+  }
   if (ending_) {
     stream->ending_ = true;
     stream->end_writing_if_empty();
@@ -86,7 +91,7 @@ void TcpLink::close_further() {
 // What is pushed behind BYE is read by nobody: it goes as if there were one stream.
 void TcpLink::end_further() {
   ending_ = true;
-  group_->stop_opening(*this);
+  stop_opening();
   for_each_further([](TcpLink& stream) {
     stream.ending_ = true;
     stream.end_writing_if_empty();
@@ -119,6 +124,12 @@ void TcpLink::stream_broken() {
   if (first_->usable() && !first_->stream_broke_) {
     first_->stream_broke_ = true;
     if (first_->broken_ == 0) first_->note_broken(broken_);
+    first_->await_end(group_->context().now());
+    // Nothing more is written by any: the peer need not wait for us.
+    ::shutdown(first_->fd_.value(), SHUT_WR);
+    first_->for_each_further([](TcpLink& stream) {
+      if (stream.usable()) ::shutdown(stream.fd_.value(), SHUT_WR);
+    });
   }
   read_out();
 }
@@ -135,13 +146,17 @@ void TcpLink::wake_further() {
 // check_patience() bounds it: a peer that says BYE and keeps its streams open is not waited for.
 void TcpLink::hold(Instant now) {
   held_ = true;
-  group_->stop_opening(*this);
+  stop_opening();
   await_end(now);
 }
 
+void TcpLink::stop_opening() {
+  bulk_until_asked_ = 0;
+  group_->stop_opening(*this);
+}
+
 void TcpLink::await_end(Instant now) {
-  last_progress_ = now;
-  patience_over_ = false;
+  note_progress(now);
   group_->await_answer(this);
 }
 
@@ -150,6 +165,10 @@ void TcpLink::await_end(Instant now) {
 void TcpLink::check_patience(Instant now) {
   if (now - last_progress_ < kPatience) return;
   if (!std::exchange(patience_over_, true)) return;
+  for_each_further([now](TcpLink& stream) {
+    if (!stream.read_out_) stream.poll(now);
+  });
+  if (!patience_over_ || !usable()) return;  // something had come
   if (held_ && !further_read_out()) overdue.add();
   overdue_ = true;
   let_go();
