@@ -136,7 +136,7 @@ def points(named, x_unit, y_unit, title):
             f'<line class="grid" x1="{LEFT}" y1="{y}" x2="{RIGHT}" y2="{y}"/><text x="{LEFT - 5}"'
             f' y="{number(float(y) + 3.5)}" text-anchor="end">{tick_text(tick)}</text>')
     out += [
-        f'<text x="{number(at(tick, y_ticks[0])[0])}" y="{BOTTOM + 14}"'
+        f'<text x="{number(at(tick, y_ticks[0])[0])}" y="{BOTTOM + 17}"'
         f' text-anchor="middle">{tick_text(tick)}</text>'
         for tick in x_ticks]
     out.append(
@@ -147,11 +147,31 @@ def points(named, x_unit, y_unit, title):
         for _, x, y, best in sorted(named, key=lambda each: each[1])
         if best)
     out.append(f'<polyline class="line s0" points="{front}"/>')
-    for index, (_, x, y, best) in enumerate(named):
+    for _, x, y, best in named:
         out.append(marker(0 if best else 1, *at(x, y), 0 if best else 1))
-        out.append(
-            f'<text x="{number(at(x, y)[0] + 6)}" y="{number(at(x, y)[1] - 5)}">{index + 1}</text>')
+    for index, (x, y) in enumerate(apart([at(x, y) for _, x, y, _ in named])):
+        out.append(f'<text x="{number(x)}" y="{number(y)}">{index + 1}</text>')
     return "\n".join(out + ["</svg>"])
+
+
+def apart(marks):
+    """Where the number of each mark begins: beside it, and off the numbers before it."""
+    width, height = 14, 11  # two digits
+    placed = []
+    for x, y in marks:
+        beside = [
+            (x + dx, y + dy)
+            for far in range(0, 60, 4)
+            for dx, dy in ((6 + far, -5), (6 + far, 10), (-6 - width - far, -5),
+                           (-6 - width - far, 10), (-5, -8 - far), (-5, 14 + far))]
+        inside = [
+            at for at in beside
+            if LEFT < at[0] < RIGHT - width and TOP + height < at[1] < BOTTOM - 2]
+        free = [
+            at for at in inside
+            if all(abs(at[0] - o[0]) >= width or abs(at[1] - o[1]) >= height for o in placed)]
+        placed.append((free or inside or beside)[0])
+    return placed
 
 
 def spread_out(sizes):
