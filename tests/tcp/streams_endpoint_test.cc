@@ -320,12 +320,9 @@ TEST_CASE("a sender that closes while streams are opened is not taken for a host
       far.context->progress();
     }
     std::thread closing([&] { must(ends.near.close(soon()), "close"); });
-    const Instant began = now();
-    while (ends.far.state() != EndpointState::kClosed &&
-           now() < after(began, std::chrono::seconds(20)))
-      far.context->progress();
+    const Instant deadline = soon();
+    while (ends.far.state() != EndpointState::kClosed && now() < deadline) far.context->progress();
     closing.join();
-    CHECK(now() - began < std::chrono::seconds(3));
   }
   CHECK(read_counter("tcp.streams_overdue") == overdue);
 }
