@@ -231,6 +231,8 @@ constexpr auto kEntries = std::to_array<Entry>({
      "Deadlines and cancels while bytes were under way.", kNothing},
     {"tcp.staged_bytes_copied", "Bytes that came together with others and were copied once more.",
      kWork, kNothing},
+    {"tcp.streams_joined", "Further streams that peers opened to us.", kWork, kNothing},
+    {"tcp.streams_opened", "Further streams that we opened to peers.", kWork, kNothing},
     {"tcp.turned_away_without_descriptors", "Callers told that no descriptor is left.",
      "The limit of open files.", "Raise ulimit -n, or close connections."},
     {"tcp.turns_cut", "Turns that ended before all that had come was read.",
