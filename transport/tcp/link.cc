@@ -88,7 +88,8 @@ Status broken_status(int os_error, const std::string& peer) {
   }
   return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
                 "the connection to " + peer +
-                    " was reset: its process ended, or it closed while we were sending",
+                    " was reset: its process ended, or it closed while we were sending; connect "
+                    "again",
                 os_error);
 }
 
