@@ -57,37 +57,8 @@ TEST_CASE("messages of every size go there and back whole", "[tcp][endpoint]") {
 
 TEST_CASE("bulk goes both ways at once", "[tcp][endpoint]") {
   DescriptorAudit audit;
-  constexpr size_t kBytes = size_t{16} << 20;
-  constexpr int kMessages = 4;
-  auto exchange = [](Node& node, Endpoint& endpoint, uint64_t mine, uint64_t theirs) {
-    CompletionQueue queue;
-    for (uint64_t i = 0; i < kMessages; ++i) {
-      must(endpoint
-               .receive({.tag = i}, allocate(*node.context, kBytes),
-                        {.sink = &queue, .user_data = i})
-               .status(),
-           "post");
-      Buffer sent = allocate(*node.context, kBytes);
-      fill(sent, mine + i);
-      must(endpoint.send(i, std::move(sent).freeze(), {.sink = &queue}).status(), "post");
-    }
-    Buffer expected = allocate(*node.context, kBytes);
-    for (int done = 0; done < 2 * kMessages; ++done) {
-      must(node.context->wait_until([&] { return !queue.empty(); }, soon()), "wait");
-      Completion completion;
-      queue.poll(completion);
-      must(completion.status, "operation");
-      if (completion.kind != OperationKind::kReceive) continue;
-      fill(expected, theirs + completion.user_data);
-      must(same(completion.buffers[0], expected), "wrong bytes");
-    }
-    must(endpoint.close(soon()), "close");
-  };
-  PeerThread peer([&](Node& node, Endpoint& endpoint) { exchange(node, endpoint, 100, 200); });
-  Node node;
-  auto endpoint = node.context->connect(peer.address);
-  REQUIRE(endpoint.ok());
-  exchange(node, *endpoint, 200, 100);
+  bulk_both_ways(
+      4, [](uint64_t) { return size_t{16} << 20; }, [](Endpoint&) {});
 }
 
 TEST_CASE("a peer that ends without a word ends our operations and no other connection's",

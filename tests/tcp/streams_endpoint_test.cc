@@ -1,6 +1,4 @@
 // Endpoints whose bulk goes by further streams: every byte, limits, strangers, and the end.
-#include <cstdlib>
-
 #include <sluice/base/counters.h>
 #include <sluice/base/settings.h>
 #include <sluice/runtime/identity.h>
@@ -79,39 +77,9 @@ void send_across(Node& a, Endpoint& from, Node& b, Endpoint& to, size_t bytes, u
 TEST_CASE("bulk of many sizes is spread both ways at once, and arrives whole", "[tcp][streams]") {
   DescriptorAudit audit;
   Everywhere everywhere;
-  constexpr int kMessages = 24;
-  auto bytes_of = [](uint64_t i) { return i * i * 40'001 + 20'000; };
-  auto exchange = [&](Node& node, Endpoint& endpoint, uint64_t mine, uint64_t theirs) {
-    CompletionQueue queue;
-    for (uint64_t i = 0; i < kMessages; ++i) {
-      must(endpoint
-               .receive({.tag = i}, allocate(*node.context, bytes_of(i)),
-                        {.sink = &queue, .user_data = i})
-               .status(),
-           "post");
-      Buffer sent = allocate(*node.context, bytes_of(i));
-      fill(sent, mine + i);
-      must(endpoint.send(i, std::move(sent).freeze(), {.sink = &queue}).status(), "post");
-    }
-    for (int done = 0; done < 2 * kMessages; ++done) {
-      must(node.context->wait_until([&] { return !queue.empty(); }, soon()), "wait");
-      Completion completion;
-      queue.poll(completion);
-      must(completion.status, "operation");
-      if (completion.kind != OperationKind::kReceive) continue;
-      Buffer expected = allocate(*node.context, bytes_of(completion.user_data));
-      fill(expected, theirs + completion.user_data);
-      must(same(completion.buffers[0], expected), "wrong bytes");
-      must(completion.receipt.copied_bytes == 0, "copied");
-    }
-    must(endpoint.info().streams == 4, "streams");
-    must(endpoint.close(soon()), "close");
-  };
-  PeerThread peer([&](Node& node, Endpoint& endpoint) { exchange(node, endpoint, 100, 200); });
-  Node node;
-  auto endpoint = node.context->connect(peer.address);
-  REQUIRE(endpoint.ok());
-  exchange(node, *endpoint, 200, 100);
+  bulk_both_ways(
+      24, [](uint64_t i) { return i * i * 40'001 + 20'000; },
+      [](Endpoint& endpoint) { must(endpoint.info().streams == 4, "streams"); });
 }
 
 TEST_CASE("what a completed send has sent arrives, however soon its sender closes",
@@ -221,32 +189,50 @@ TEST_CASE("a short round trip, and a connection without bulk, have one stream", 
   CHECK(read_counter("tcp.streams_joined") == joined);
 }
 
+// Two connected contexts, and a message of 4 MiB on its way, with which streams begin to join.
+struct Beginning {
+  Beginning() : listener(std::move(far.context->listen("tcp://127.0.0.1:0")).value()) {
+    ends = connect(near, listener);
+    must(
+        ends.far.receive({.tag = 1}, allocate(*far.context, 4 * kMiB), {.sink = &arrived}).status(),
+        "post");
+    Buffer bytes = allocate(*near.context, 4 * kMiB);
+    must(ends.near.send(1, std::move(bytes).freeze(), {.deadline = kNever}).status(), "post");
+  }
+  void turn(int times) {
+    for (int i = 0; i < times; ++i) {
+      near.context->progress();
+      far.context->progress();
+    }
+  }
+  // The message has come.
+  void finish() {
+    turn_until(
+        near, far, [&] { return !arrived.empty(); }, "the message");
+    Completion completion;
+    arrived.poll(completion);
+    must(completion.status, "receive");
+  }
+  Node near, far;
+  Listener listener;
+  Both ends;
+  CompletionQueue arrived;
+};
+
 TEST_CASE("a connection that ends while its streams are opened leaves nothing", "[tcp][streams]") {
   DescriptorAudit audit;
   Everywhere everywhere;
   for (int turns = 0; turns < 60; turns += 3) {
-    Node near, far;
-    auto listener = far.context->listen("tcp://127.0.0.1:0");
-    REQUIRE(listener.ok());
-    Both ends = connect(near, *listener);
-    CompletionQueue queue;
-    REQUIRE(ends.far.receive({.tag = 1}, allocate(*far.context, 4 * kMiB), {.sink = &queue}).ok());
-    Tensor sent = allocate(*near.context, 4 * kMiB).freeze();
-    REQUIRE(ends.near.send(1, sent, {.deadline = kNever}).ok());
-    for (int i = 0; i < turns; ++i) {
-      near.context->progress();
-      far.context->progress();
-    }
-    Endpoint& first = turns % 2 == 0 ? ends.near : ends.far;
-    first = Endpoint();
-    for (int i = 0; i < 50; ++i) {
-      near.context->progress();
-      far.context->progress();
-    }
+    Beginning scene;
+    scene.turn(turns);
+    (turns % 2 == 0 ? scene.ends.near : scene.ends.far) = Endpoint();
+    scene.turn(50);
     if (turns % 4 == 0) continue;  // the contexts end as they are
+    auto endpoints = [&] {
+      return scene.near.tcp->endpoint_count() + scene.far.tcp->endpoint_count();
+    };
     turn_until(
-        near, far, [&] { return near.tcp->endpoint_count() + far.tcp->endpoint_count() == 0; },
-        "close");
+        scene.near, scene.far, [&] { return endpoints() == 0; }, "close");
   }
 }
 
@@ -255,27 +241,13 @@ TEST_CASE("a listener that closes while streams join costs a connection nothing"
   DescriptorAudit audit;
   Everywhere everywhere;
   for (int turns = 0; turns < 40; turns += 2) {
-    INFO("turns " << turns);
-    Node near, far;
-    auto listener = far.context->listen("tcp://127.0.0.1:0");
-    REQUIRE(listener.ok());
-    Both ends = connect(near, *listener);
-    CompletionQueue queue;
-    REQUIRE(ends.far.receive({.tag = 1}, allocate(*far.context, 4 * kMiB), {.sink = &queue}).ok());
-    REQUIRE(
-        ends.near.send(1, allocate(*near.context, 4 * kMiB).freeze(), {.deadline = kNever}).ok());
-    for (int i = 0; i < turns; ++i) {
-      near.context->progress();
-      far.context->progress();
-    }
-    listener->close();
-    turn_until(
-        near, far, [&] { return !queue.empty(); }, "the message");
-    Completion completion;
-    queue.poll(completion);
-    REQUIRE(completion.status.ok());
-    for (uint64_t i = 2; i < 5; ++i) send_across(near, ends.near, far, ends.far, 3 * kMiB, i);
-    for (uint64_t i = 5; i < 8; ++i) send_across(far, ends.far, near, ends.near, 3 * kMiB, i);
+    Beginning scene;
+    scene.turn(turns);
+    scene.listener.close();
+    scene.finish();
+    auto& [near, far] = scene.ends;
+    for (uint64_t i = 2; i < 5; ++i) send_across(scene.near, near, scene.far, far, 3 * kMiB, i);
+    for (uint64_t i = 5; i < 8; ++i) send_across(scene.far, far, scene.near, near, 3 * kMiB, i);
   }
 }
 
@@ -306,22 +278,13 @@ TEST_CASE("a sender that closes while streams are opened is not taken for a host
   Everywhere everywhere;
   const uint64_t overdue = read_counter("tcp.streams_overdue");
   for (int turns = 0; turns < 40; turns += 2) {
-    Node near, far;
-    auto listener = far.context->listen("tcp://127.0.0.1:0");
-    REQUIRE(listener.ok());
-    Both ends = connect(near, *listener);
-    CompletionQueue queue;
-    REQUIRE(ends.far.receive({.tag = 1}, allocate(*far.context, 4 * kMiB), {.sink = &queue}).ok());
-    REQUIRE(ends.near.send(1, allocate(*near.context, 4 * kMiB).freeze(), {.sink = &queue}).ok());
-    turn_until(
-        near, far, [&] { return !queue.empty(); }, "the message");
-    for (int i = 0; i < turns; ++i) {
-      near.context->progress();
-      far.context->progress();
-    }
-    std::thread closing([&] { must(ends.near.close(soon()), "close"); });
+    Beginning scene;
+    scene.finish();
+    scene.turn(turns);
+    std::thread closing([&] { must(scene.ends.near.close(soon()), "close"); });
     const Instant deadline = soon();
-    while (ends.far.state() != EndpointState::kClosed && now() < deadline) far.context->progress();
+    while (scene.ends.far.state() != EndpointState::kClosed && now() < deadline)
+      scene.far.context->progress();
     closing.join();
   }
   CHECK(read_counter("tcp.streams_overdue") == overdue);

@@ -94,6 +94,43 @@ inline Buffer allocate(ContextCore& context, size_t size) {
   return std::move(buffer).value();
 }
 
+// Two connected ends send each other so many messages at once, of bytes_of(number) bytes each, and
+// verify them. Before it closes each calls check(its endpoint).
+template <typename BytesOf, typename Check>
+void bulk_both_ways(uint64_t messages, BytesOf bytes_of, Check check) {
+  auto exchange = [=](Node& node, Endpoint& endpoint, uint64_t mine, uint64_t theirs) {
+    CompletionQueue queue;
+    for (uint64_t i = 0; i < messages; ++i) {
+      must(endpoint
+               .receive({.tag = i}, allocate(*node.context, bytes_of(i)),
+                        {.sink = &queue, .user_data = i})
+               .status(),
+           "post");
+      Buffer sent = allocate(*node.context, bytes_of(i));
+      fill(sent, mine + i);
+      must(endpoint.send(i, std::move(sent).freeze(), {.sink = &queue}).status(), "post");
+    }
+    for (uint64_t done = 0; done < 2 * messages; ++done) {
+      must(node.context->wait_until([&] { return !queue.empty(); }, soon()), "wait");
+      Completion completion;
+      queue.poll(completion);
+      must(completion.status, "operation");
+      if (completion.kind != OperationKind::kReceive) continue;
+      Buffer expected = allocate(*node.context, bytes_of(completion.user_data));
+      fill(expected, theirs + completion.user_data);
+      must(same(completion.buffers[0], expected), "wrong bytes");
+      must(completion.receipt.copied_bytes == 0, "copied");
+    }
+    check(endpoint);
+    must(endpoint.close(soon()), "close");
+  };
+  PeerThread peer([&](Node& node, Endpoint& endpoint) { exchange(node, endpoint, 100, 200); });
+  Node node;
+  auto endpoint = node.context->connect(peer.address);
+  must(endpoint.status(), "connect");
+  exchange(node, *endpoint, 200, 100);
+}
+
 }  // namespace sluice::tcp::testing
 
 #endif  // SLUICE_TESTS_TCP_TESTING_ENDPOINTS_H_

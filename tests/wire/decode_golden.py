@@ -188,7 +188,8 @@ def skip_all(data, at):
 
 
 def data_message(data, payload, ident):
-    lines = ["DATA", "id %d" % ident, "payload_bytes %d" % payload, "offset %d" % struct.unpack_from("<Q", data, 16)]
+    offset, = struct.unpack_from("<Q", data, 16)
+    lines = ["DATA", "id %d" % ident, "payload_bytes %d" % payload, "offset %d" % offset]
     after = None
     for tlv, value in tlvs(data, FIXED[4]):
         if tlv != 0x8008:
