@@ -189,7 +189,8 @@ TEST_CASE("a short round trip, and a connection without bulk, have one stream", 
   CHECK(read_counter("tcp.streams_joined") == joined);
 }
 
-// Two connected contexts, and a message of 4 MiB on its way, with which streams begin to join.
+// Two connected contexts, and a message of 4 MiB on its way, with which streams begin to join. A
+// context looks for events every 64 turns, so that takes some hundreds.
 struct Beginning {
   Beginning() : listener(std::move(far.context->listen("tcp://127.0.0.1:0")).value()) {
     ends = connect(near, listener);
@@ -197,7 +198,7 @@ struct Beginning {
         ends.far.receive({.tag = 1}, allocate(*far.context, 4 * kMiB), {.sink = &arrived}).status(),
         "post");
     Buffer bytes = allocate(*near.context, 4 * kMiB);
-    must(ends.near.send(1, std::move(bytes).freeze(), {.deadline = kNever}).status(), "post");
+    must(ends.near.send(1, std::move(bytes).freeze(), {.sink = &left}).status(), "post");
   }
   void turn(int times) {
     for (int i = 0; i < times; ++i) {
@@ -216,23 +217,27 @@ struct Beginning {
   Node near, far;
   Listener listener;
   Both ends;
-  CompletionQueue arrived;
+  CompletionQueue left, arrived;
 };
 
 TEST_CASE("a connection that ends while its streams are opened leaves nothing", "[tcp][streams]") {
   DescriptorAudit audit;
   Everywhere everywhere;
-  for (int turns = 0; turns < 60; turns += 3) {
+  for (int turns = 0; turns < 600; turns += 31) {
     Beginning scene;
+    Node &near = scene.near, &far = scene.far;
     scene.turn(turns);
     (turns % 2 == 0 ? scene.ends.near : scene.ends.far) = Endpoint();
     scene.turn(50);
     if (turns % 4 == 0) continue;  // the contexts end as they are
-    auto endpoints = [&] {
-      return scene.near.tcp->endpoint_count() + scene.far.tcp->endpoint_count();
-    };
+    auto endpoints = [&] { return near.tcp->endpoint_count() + far.tcp->endpoint_count(); };
     turn_until(
-        scene.near, scene.far, [&] { return endpoints() == 0; }, "close");
+        near, far, [&] { return endpoints() == 0; }, "close");
+    scene.turn(1000);  // what was being opened has its answer
+    auto at_rest = [&] {
+      return near.context->prepare_to_sleep() && far.context->prepare_to_sleep();
+    };
+    turn_until(near, far, at_rest, "rest");
   }
 }
 
@@ -240,7 +245,7 @@ TEST_CASE("a listener that closes while streams join costs a connection nothing"
           "[tcp][streams]") {
   DescriptorAudit audit;
   Everywhere everywhere;
-  for (int turns = 0; turns < 40; turns += 2) {
+  for (int turns = 0; turns < 600; turns += 31) {
     Beginning scene;
     scene.turn(turns);
     scene.listener.close();
@@ -277,9 +282,10 @@ TEST_CASE("a sender that closes while streams are opened is not taken for a host
   DescriptorAudit audit;
   Everywhere everywhere;
   const uint64_t overdue = read_counter("tcp.streams_overdue");
-  for (int turns = 0; turns < 40; turns += 2) {
+  for (int turns = 0; turns < 600; turns += 31) {
     Beginning scene;
-    scene.finish();
+    turn_until(
+        scene.near, scene.far, [&] { return !scene.left.empty(); }, "the send");
     scene.turn(turns);
     std::thread closing([&] { must(scene.ends.near.close(soon()), "close"); });
     const Instant deadline = soon();
