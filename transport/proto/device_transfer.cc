@@ -249,31 +249,35 @@ void DeviceTransfer::note_posted(OperationList& list, Operation* op) {
 Result<bool> DeviceTransfer::post_chunk(Operation* op) {
   DeviceAccess& theirs = accesses_.of(*op);
   DeviceAccess::Chunk chunk = theirs.next_chunk(traits_.spread);
-  wire::Segment& peer = chunk.peer;
-  uint64_t want = std::min({op->total - op->moved, chunk.left, traits_.chunk_bytes});
-  Result<bool> posted = false;
-  if (op->kind == OperationKind::kAtomic) {
-    peer.length = 8;
-    posted = link_.atomic(peer, theirs.atomic, op->completion.buffers[0].data(), op->id);
-  } else if (op->state == OperationState::kPulling) {
-    std::array<MutableBytes, kMaxPlaces> pieces;
-    size_t count = 0;
-    peer.length = take_pieces(op->completion.buffers, chunk.at, want, pieces, count);
-    posted = link_.read(peer, std::span(pieces.data(), count), op->id);
-  } else {
-    std::array<ConstBytes, kMaxPlaces> pieces;
-    size_t count = 0;
-    peer.length = take_pieces(op->tensors, chunk.at, want, pieces, count);
-    bool last = theirs.notify && op->moved + peer.length == op->total;
-    uint32_t notice = OperationTable::notice_of(op->peer_id);
-    posted = link_.write(std::span(pieces.data(), count), peer, op->id, last ? &notice : nullptr);
-  }
+  Result<bool> posted = hand_to_link(op, theirs, chunk);
   if (!posted.ok() || !*posted) return posted;
   fault_point("session.posted");
   theirs.note_moved(chunk);
-  op->moved += peer.length;
-  op->in_flight += peer.length;
+  op->moved += chunk.peer.length;
+  op->in_flight += chunk.peer.length;
   return true;
+}
+
+// The chunk's length afterwards is what was posted.
+Result<bool> DeviceTransfer::hand_to_link(Operation* op, const DeviceAccess& theirs,
+                                          DeviceAccess::Chunk& chunk) {
+  wire::Segment& peer = chunk.peer;
+  if (op->kind == OperationKind::kAtomic) {
+    peer.length = 8;
+    return link_.atomic(peer, theirs.atomic, op->completion.buffers[0].data(), op->id);
+  }
+  const uint64_t want = std::min({op->total - op->moved, chunk.left, traits_.chunk_bytes});
+  size_t count = 0;
+  if (op->state == OperationState::kPulling) {
+    std::array<MutableBytes, kMaxPlaces> pieces;
+    peer.length = take_pieces(op->completion.buffers, chunk.at, want, pieces, count);
+    return link_.read(peer, std::span(pieces.data(), count), op->id);
+  }
+  std::array<ConstBytes, kMaxPlaces> pieces;
+  peer.length = take_pieces(op->tensors, chunk.at, want, pieces, count);
+  const bool last = theirs.notify && op->moved + peer.length == op->total;
+  const uint32_t notice = OperationTable::notice_of(op->peer_id);
+  return link_.write(std::span(pieces.data(), count), peer, op->id, last ? &notice : nullptr);
 }
 
 // Nothing of it is under way any more, or can be called back, or the fence waits for it.

@@ -92,6 +92,7 @@ class DeviceTransfer final : public Transfer, private DeviceClient {
   size_t post_some(OperationList& list);
   void note_posted(OperationList& list, Operation* op);
   Result<bool> post_chunk(Operation* op);
+  Result<bool> hand_to_link(Operation* op, const DeviceAccess& theirs, DeviceAccess::Chunk& chunk);
   void give_up_moving(Operation* op, const Status& why);
   void count_moved(Operation* op, uint64_t bytes, const CopyCost& cost);
   void count_received(Operation* op, uint64_t bytes);
