@@ -26,6 +26,7 @@ struct Answers {
   std::map<uint64_t, Code> done;        // by the peer's id
   std::map<uint64_t, uint64_t> offers;  // our offer's id by the peer's token
   std::vector<uint64_t> wants;          // ids of our requests
+  size_t want_messages = 0;             // that they came in
   size_t bytes = 0;
   uint64_t room = ~uint64_t{0};  // messages that still fit
   bool closed = false;
@@ -54,8 +55,12 @@ class EagerStream final : public StreamLink {
       answers_.offers[offer.about.supply().want] = offer.id;
     wire::Want want;
     if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kWant &&
-        wire::decode(header, want).ok())
+        wire::decode(header, want).ok()) {
+      ++answers_.want_messages;
       answers_.wants.push_back(want.id);
+      for (size_t i = 0; i < want.following.size(); ++i)
+        answers_.wants.push_back(want.following[i]);
+    }
     return true;
   }
   bool push(ConstBytes, std::span<const ConstBytes>, uint64_t) override {
@@ -145,6 +150,13 @@ struct Peer {
     REQUIRE(deliver(wire::Want{.id = token,
                                .about = wire::KeyWant{.key_id = key_id, .step = step},
                                .key = name})
+                .ok());
+  }
+  void want_steps(std::span<const uint64_t> tokens, std::string_view name, uint64_t first) {
+    REQUIRE(deliver(wire::Want{.id = tokens[0],
+                               .about = wire::KeyWant{.step = first},
+                               .key = name,
+                               .following = wire::IdList(tokens.subspan(1))})
                 .ok());
   }
   void cancel(uint64_t token) { REQUIRE(deliver(wire::Cancel{.id = token, .offer = false}).ok()); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 namespace sluice::fuzz {
 
@@ -98,6 +99,11 @@ wire::Want HostilePeer::want() {
   m.has_layout = in_.chance();
   if (m.has_layout) m.layout = layout();
   m.into = m.has_layout && in_.chance();
+  const bool several = kind == wire::WantKind::kKey && !m.into && in_.chance();
+  if (several && m.about.key().step < wire::kNextStep - following_.size()) {
+    for (uint64_t& one : following_) one = in_.chance() ? m.id + 1 : id();
+    m.following = wire::IdList(std::span(following_).first(1 + in_.byte() % following_.size()));
+  }
   return m;
 }
 

@@ -3,6 +3,7 @@
 #ifndef SLUICE_TESTS_FUZZ_SESSION_MESSAGES_H_
 #define SLUICE_TESTS_FUZZ_SESSION_MESSAGES_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,7 +28,7 @@ class HostilePeer {
   wire::Offer offer();
   // An answer to a request as it should be: the way to views and to what follows them.
   wire::Offer supply();
-  // Its key is valid until the next call.
+  // Its key and the ids that follow are valid until the next call.
   wire::Want want();
   wire::Release release();
 
@@ -40,6 +41,7 @@ class HostilePeer {
   const bool views_;
   std::vector<RemoteKey> keys_;
   std::string key_;
+  std::array<uint64_t, wire::kMaxStepsOfWant - 1> following_{};
 };
 
 }  // namespace sluice::fuzz

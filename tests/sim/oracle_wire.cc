@@ -51,8 +51,11 @@ void Oracle::want_handled(int at, const wire::Want& want) {
   const wire::WantKind kind = want.about.kind();
   if (kind == wire::WantKind::kRead) reads_[at][want.id] = want.about.read().grant;
   if (kind != wire::WantKind::kKey) return;
-  if (asked_[at].size() < want_limit_[at]) had_room_[at].insert(want.id);
-  asked_[at].insert(want.id);
+  for (size_t i = 0; i <= want.following.size(); ++i) {
+    const uint64_t id = i == 0 ? want.id : want.following[i - 1];
+    if (asked_[at].size() < want_limit_[at]) had_room_[at].insert(id);
+    asked_[at].insert(id);
+  }
 }
 
 void Oracle::message_handled(int at, ConstBytes header) {

@@ -73,6 +73,7 @@ void Simulation::open() {
       account_[side] = PeerAccounts(resolve(limits, 0)).open(PeerIdentity::of_process());
     }
     if (random_.percent(75)) features_[side] |= wire::kFeatureLayoutNumbers;
+    if (random_.percent(75)) features_[side] |= wire::kFeatureSteps;
     peers_[side] = std::make_unique<Peer>(*this, side);
     peers_[side]->arena_ = shared_arena(side);
     // The doorbell of a mailbox is for sleepers; nobody sleeps here.

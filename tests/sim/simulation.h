@@ -112,6 +112,7 @@ class Simulation {
   void post_send(Peer& peer);
   void post_receive(Peer& peer);
   void post_want(Peer& peer);
+  void post_wants(Peer& peer);
   void answer_want(Peer& peer);
   void make_grant(Peer& peer);
   void revoke_grant(Peer& peer);

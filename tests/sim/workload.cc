@@ -1,5 +1,7 @@
 // What the programs of a schedule do, and what is done to them.
 #include <algorithm>
+#include <array>
+#include <span>
 
 #include "tests/sim/pattern.h"
 #include "tests/sim/simulation.h"
@@ -186,6 +188,33 @@ void Simulation::post_want(Peer& peer) {
   if (!id.ok()) return;
   record.id = *id;
   oracle_->accepted(std::move(record));
+}
+
+// Several steps of one key.
+void Simulation::post_wants(Peer& peer) {
+  constexpr size_t kMost = 6;
+  const uint64_t count = random_.between(2, kMost);
+  const std::string key = "key " + std::to_string(serial_ + 1);
+  const WantOptions want{
+      .key_id = static_cast<uint32_t>(peer.next_key_id_++), .key = key, .step = serial_ + 1};
+  std::array<Record, kMost> records;
+  std::array<PostOptions, kMost> post;
+  std::array<OperationId, kMost> ids;
+  for (uint64_t i = 0; i < count; ++i) {
+    records[i].kind = OperationKind::kWant;
+    records[i].key = records[i].step = ++serial_;
+    post[i] = options(peer, records[i]);
+    post[i].user_data += i;  // accepted in this order
+  }
+  oracle_->entered_call();
+  Result<size_t> posted =
+      peer.session_->post_wants(want, std::span(post).first(count), std::span(ids).first(count));
+  oracle_->left_call();
+  judge_post(peer, posted.status());
+  for (size_t i = 0; posted.ok() && i < *posted; ++i) {
+    records[i].id = ids[i];
+    oracle_->accepted(std::move(records[i]));
+  }
 }
 
 void Simulation::answer_want(Peer& peer) {
@@ -419,7 +448,7 @@ void Simulation::random_action(Peer& peer) {
     case 4:
     case 5: return post_receive(peer);
     case 6:
-    case 7: return post_want(peer);
+    case 7: return random_.percent(70) ? post_want(peer) : post_wants(peer);
     case 8: return answer_want(peer);
     case 9: return make_grant(peer);
     case 10:

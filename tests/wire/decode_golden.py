@@ -165,7 +165,7 @@ def want(data, flags, payload, ident):
     require(1 <= kind <= 3 and into <= 1 and not zero, "kind, into or reserved")
     lines = ["WANT", "id %d" % ident, "kind %d" % kind, "into %d" % into, "key_id %d" % key_id, "a %d" % a,
              "offset %d" % offset, "length %d" % length]
-    found, key, windows = None, None, []
+    found, key, windows, following = None, None, [], ()
     for tlv, value in tlvs(data, 48):
         if tlv == 0x8001:
             require(found is None, "two layouts")
@@ -175,11 +175,16 @@ def want(data, flags, payload, ident):
             key = value
         elif tlv == 0x8002:
             windows.append(segment(value)[1])
+        elif tlv == 0x8009:
+            require(not following and value and len(value) % 8 == 0 and len(value) <= 31 * 8, "following")
+            following = struct.unpack("<%dQ" % (len(value) // 8), value)
         else:
             skip(tlv)
+    require(not following or (kind == 1 and not into and a + len(following) <= 2**64 - 3), "steps")
     require(not into or found, "into without layout")
     require(len(windows) <= 16 and (into or not windows), "windows")
-    return lines + ([found[1]] if found else []) + (["key " + key.hex()] if key else []) + windows
+    return (lines + ([found[1]] if found else []) + (["key " + key.hex()] if key else [])
+            + ["following %d" % ident for ident in following] + windows)
 
 
 def skip_all(data, at):

@@ -141,6 +141,20 @@ void add_wants(std::vector<NamedMessage>& out) {
   out.push_back({"want", "key_that_fills_its_padding", first});
   first.key = longest;
   out.push_back({"want", "key_of_255_bytes", first});
+  static const std::vector<uint64_t> ids = [] {
+    std::vector<uint64_t> all(kMaxStepsOfWant - 1);
+    std::iota(all.begin(), all.end(), uint64_t{0x0000000100000003});
+    return all;
+  }();
+  Want steps = known;
+  steps.following = IdList(std::span(ids).first(1));
+  out.push_back({"want", "two_steps", steps});
+  steps.key = longest;
+  steps.following = IdList(ids);
+  out.push_back({"want", "32_steps_with_key", steps});
+  steps.key = {};
+  steps.about = KeyWant{.key_id = 17, .step = kNextStep - kMaxStepsOfWant};
+  out.push_back({"want", "the_last_32_steps", steps});
   Want into = first;
   into.into = true;
   into.has_layout = true;

@@ -56,6 +56,7 @@ struct Describe {
                        line("offset", m.about.word32()) + line("length", m.about.word40());
     if (m.has_layout) text += layout_line(m.layout);
     if (!m.key.empty()) text += "key " + to_hex(std::as_bytes(std::span(m.key))) + "\n";
+    for (size_t i = 0; i < m.following.size(); ++i) text += line("following", m.following[i]);
     return text + segment_lines(std::span(m.segments).first(m.segment_count));
   }
   std::string operator()(const Data& m) const {
@@ -208,7 +209,8 @@ Bytes canonical(std::span<const std::byte> header) {
   if (type == 6) fixed += 8 * word(header, 8, 8);
   Bytes out(header.begin(), header.begin() + static_cast<ptrdiff_t>(fixed));
   std::map<uint16_t, Bytes> of_hello;
-  Bytes layout, key;  // WANT: layout, key, segments; OFFER: segments, layout
+  Bytes layout, key,
+      following;  // WANT: layout, key, segments or following; OFFER: segments, layout
   std::vector<Bytes> windows;
   bool has_layout = false, has_key = false, into = type == 3 && header[17] == std::byte{1};
   for (size_t at = fixed; at < header.size();) {
@@ -227,6 +229,7 @@ Bytes canonical(std::span<const std::byte> header) {
       key.assign(value.begin(), value.end());
       has_key = true;
     }
+    if (type == 3 && tlv == 0x8009) following.assign(value.begin(), value.end());
     // Accepted where it must not be: the comparison fails.
     if (into && tlv == 0x8002 && windows.size() < 16)
       windows.emplace_back(value.begin(), value.end());
@@ -237,6 +240,7 @@ Bytes canonical(std::span<const std::byte> header) {
   if (has_layout) append_tlv(out, 0x8001, layout);
   if (has_key) append_tlv(out, 0x8003, key);
   for (const Bytes& window : windows) append_tlv(out, 0x8002, window);
+  if (!following.empty()) append_tlv(out, 0x8009, following);
   out[2] = static_cast<std::byte>(out.size() & 0xff);
   out[3] = static_cast<std::byte>(out.size() >> 8);
   return out;

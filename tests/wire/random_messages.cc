@@ -145,6 +145,13 @@ Want RandomMessages::want() {
     for (char& c : key_) c = static_cast<char>(random_());
     m.key = key_;
   }
+  if (kind == WantKind::kKey && !m.into && chance(50)) {
+    following_.resize(chance(20) ? kMaxStepsOfWant - 1 : 1 + below(kMaxStepsOfWant - 1));
+    for (uint64_t& id : following_) id = word();
+    m.following = IdList(following_);
+    const uint64_t last = kNextStep - 1 - following_.size();
+    m.about = WantAbout(kind, key_id, std::min(first, last), second, third);
+  }
   if (m.into && chance(50)) {
     m.segment_count = static_cast<uint32_t>(chance(20) ? kMaxSegments : 1 + below(kMaxSegments));
     // Windows are wherever the device counts, of any length, also together beyond 2^64.

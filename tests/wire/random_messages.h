@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <random>
 #include <string>
+#include <vector>
 
 #include "tests/wire/layout_oracle.h"
 #include "tests/wire/oracle.h"
@@ -33,6 +34,7 @@ class RandomMessages {
 
   std::mt19937_64 random_;
   std::string key_;
+  std::vector<uint64_t> following_;
 };
 
 }  // namespace sluice::wire::test

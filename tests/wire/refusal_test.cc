@@ -229,6 +229,24 @@ TEST_CASE("a WANT that contradicts itself is refused", "[wire][refusal]") {
   refused(with_tlv(known, 0x8004, 32), "WANT: unknown critical TLV 0x8004");
 }
 
+TEST_CASE("a WANT for several steps that cannot be answered is refused", "[wire][refusal]") {
+  Bytes known = golden("want", "known_key");
+  for (size_t bytes : {size_t{0}, size_t{7}, size_t{9}, size_t{32 * 8}})
+    refused(with_tlv(known, 0x8009, bytes), "WANT: following of " + std::to_string(bytes) +
+                                                " bytes, must be 8 for each of 1 to 31");
+  Bytes two = golden("want", "two_steps");
+  refused(with_tlv(two, 0x8009, 8), "WANT: following appears 2 times");
+  for (uint8_t kind : {uint8_t{2}, uint8_t{3}})
+    refused(with(two, 16, kind), "WANT: following beside another kind than 1");
+  refused(with(with_tlv(two, 0x8001, 12, with(Bytes(12, std::byte{0}), 0, 0x00010801u)), 17,
+               uint8_t{1}),
+          "WANT: following beside another kind than 1, or into 1");
+  Bytes last = golden("want", "the_last_32_steps");
+  refused(with(last, 24, kNextStep - kMaxStepsOfWant + 1), "WANT: 31 steps following step");
+  for (uint64_t step : {kNextStep - 1, kNextStep, kNewestStep})
+    refused(with(two, 24, step), "WANT: 1 steps following step " + std::to_string(step));
+}
+
 TEST_CASE("windows of a WANT that cannot be written are refused", "[wire][refusal]") {
   Bytes one = golden("want", "into_one_window");
   size_t at = one.size() - 24;  // TLV, extent, offset, length

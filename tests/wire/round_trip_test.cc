@@ -46,6 +46,12 @@ TEST_CASE("the longest of every message fits the longest header", "[wire]") {
   want.layout = offer.layout;
   CHECK(encode_any(want).size() == 48 + 16 + 8 * 16 + 264);
   CHECK(judge(encode_any(want)).accepted);
+  std::array<uint64_t, kMaxStepsOfWant - 1> ids;
+  ids.fill(~uint64_t{0});
+  Want steps = want;
+  steps.following = IdList(ids);
+  CHECK(encode_any(steps).size() == 48 + 16 + 8 * 16 + 264 + 256);
+  CHECK(judge(encode_any(steps)).accepted);
   want.into = true;
   want.segment_count = kMaxSegments;
   for (Segment& s : want.segments) s = {0xffffffff, 1, ~uint64_t{0} - 1};

@@ -43,6 +43,7 @@ Exchange::Exchange(Context& context, ExchangeOptions options)
 
 Exchange::~Exchange() {
   context_.remove_hook(this);
+  end_subscriptions();
   for (auto& peer : peers_) {
     peer->core->set_want_handler(nullptr);
     forget_wants(peer.get(), false);
@@ -51,9 +52,7 @@ Exchange::~Exchange() {
   while (first_fetch_ != nullptr) {
     FetchRecord* record = first_fetch_;
     record->cancel_asks();
-    Completion ended;
-    ended.status = Status(Code::kCancelled, Scope::kOperation, kOrigin, "the exchange is gone");
-    finish(record, std::move(ended));
+    fail(record, Status(Code::kCancelled, Scope::kOperation, kOrigin, "the exchange is gone"));
   }
   for (KeyEntry* entry : keys_by_id_) {
     while (entry != nullptr && !entry->published.empty()) end_publication(entry->published.back());

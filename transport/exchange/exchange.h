@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -79,6 +80,16 @@ struct ExchangeOptions {
   Duration latest_patience = std::chrono::milliseconds(100);
 };
 
+struct SubscribeOptions {
+  // kLatest: the newest step that can be had now, or if there is none the first to be published.
+  uint64_t first_step = 0;
+  // Steps that are asked for before they are published, from 1 to Subscription::kMostAhead. So many
+  // publications this reader can have places in, and so many tensors wait for take().
+  int ahead = 8;
+  // As FetchOptions::from.
+  const Endpoint* from = nullptr;
+};
+
 template <typename T>
 struct Delivery {
   T value;
@@ -110,6 +121,7 @@ class [[nodiscard]] Placed {
 namespace internal {
 struct FetchRecord;
 struct PublicationRecord;
+struct SubscriptionRecord;
 struct KeyEntry;
 struct NamedKey;
 struct PeerEntry;
@@ -163,6 +175,37 @@ class FetchInto : public FetchBase {
  private:
   friend class Exchange;
   using FetchBase::FetchBase;
+};
+
+// The steps of one name, one after the other. Movable; dropping it gives up what has not been
+// taken. Poll ready(), pass it to Context::run_until() once for each step, or co_await it.
+class [[nodiscard]] Subscription {
+ public:
+  static constexpr int kMostAhead = 32;
+
+  Subscription(Subscription&&) noexcept;
+  Subscription& operator=(Subscription&&) noexcept;
+  ~Subscription();
+  // The next step is here, or why it cannot come.
+  bool ready() const;
+  // Requires: ready(). Errors: those of Fetch::take() but for retired steps, which are passed over;
+  // kInvalidArgument (a name of 0 or above 255 bytes, ahead out of its bounds, a step above
+  // kLastStep). After an error the subscription stands where it stood: the same step is asked for
+  // again, also of endpoints that were added meanwhile.
+  Result<Delivery<Tensor>> take();
+  // Of the next take(); kLatest: not known yet.
+  uint64_t next_step() const;
+  // Steps that were retired before this reader had them.
+  uint64_t missed() const;
+
+  bool await_ready() const noexcept { return ready(); }
+  void await_suspend(std::coroutine_handle<> waiter) noexcept;
+  Result<Delivery<Tensor>> await_resume() { return take(); }
+
+ private:
+  friend class Exchange;
+  explicit Subscription(std::unique_ptr<internal::SubscriptionRecord> record);
+  std::unique_ptr<internal::SubscriptionRecord> record_;
 };
 
 // A publication. Dropping the handle changes nothing: it ends by its options.
@@ -230,6 +273,11 @@ class Exchange final : private WantHandler, private ProgressHook {
   FetchInto fetch_into(const Key& key, Buffer destination, Instant deadline,
                        const FetchOptions& options = {});
 
+  // Each step of the name from options.first_step on, in order. The next ones are asked for early,
+  // several with one message: cheaper than a fetch for each step. Steps that nobody publishes are
+  // waited for.
+  Subscription subscribe(std::string_view name, const SubscribeOptions& options = {});
+
   // A tensor whose bytes no peer can change: itself, or one counted copy.
   Result<Delivery<Tensor>> acquire_stable(const Tensor& tensor);
 
@@ -244,8 +292,10 @@ class Exchange final : private WantHandler, private ProgressHook {
  private:
   friend class FetchBase;
   friend class Publication;
+  friend class Subscription;
   friend struct internal::FetchRecord;
   friend struct internal::PublicationRecord;
+  friend struct internal::SubscriptionRecord;
 
   void on_want(EndpointCore& endpoint, const WantRequest& request) noexcept override;
   bool on_want_cancelled(EndpointCore& endpoint, uint64_t token) noexcept override;
@@ -255,6 +305,15 @@ class Exchange final : private WantHandler, private ProgressHook {
 
   internal::FetchRecord* start_fetch(const Key& key, Buffer destination, Instant deadline,
                                      const FetchOptions& options);
+  internal::FetchRecord* take_record(uint64_t step, Buffer destination, Instant deadline,
+                                     EndpointCore* from);
+  void ask_first(internal::FetchRecord* record, bool from_one);
+  // subscription.cc
+  void end_subscriptions();
+  void unsubscribe(internal::SubscriptionRecord* record);
+  void fetch_steps(internal::SubscriptionRecord* subscription, uint64_t step,
+                   std::span<internal::FetchRecord*> records);
+  void ask_together(std::span<internal::FetchRecord* const> records, internal::PeerEntry* peer);
   Result<internal::KeyEntry*> entry_for(std::string_view name);
   internal::KeyEntry*& recent(std::string_view name) {
     return recent_[(name.size() + static_cast<unsigned char>(name.back())) % recent_.size()];
@@ -332,6 +391,7 @@ class Exchange final : private WantHandler, private ProgressHook {
   std::vector<internal::PublicationRecord*> free_publications_;
   std::multimap<Instant, internal::PublicationRecord*>
       overdue_;  // those with a deadline, until they end
+  std::vector<internal::SubscriptionRecord*> subscriptions_;
   // Fetches that are not finished, for timers and for endpoints that come later.
   internal::FetchRecord* first_fetch_ = nullptr;
 };

@@ -77,8 +77,9 @@ FetchInto Exchange::fetch_into(const Key& key, Buffer destination, Instant deadl
   return FetchInto(start_fetch(key, std::move(destination), deadline, options));
 }
 
-FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant deadline,
-                                   const FetchOptions& options) {
+// A record among those that are not finished, of no key yet.
+FetchRecord* Exchange::take_record(uint64_t step, Buffer destination, Instant deadline,
+                                   EndpointCore* from) {
   if (free_fetches_.empty()) {
     fetches_.push_back(std::make_unique<FetchRecord>());
     free_fetches_.push_back(fetches_.back().get());
@@ -86,64 +87,72 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
   FetchRecord* record = free_fetches_.back();
   free_fetches_.pop_back();
   record->exchange = this;
-  record->step = key.step;
+  record->step = step;
   record->deadline = deadline;
-  record->from = options.from != nullptr && *options.from ? &options.from->core() : nullptr;
+  record->from = from;
   record->into = static_cast<bool>(destination);
   record->destination = std::move(destination);
   record->done = false;
   record->handle = true;
-  record->latest = key.step == kLatest;
-  record->cancelled = false;
+  record->latest = step == kLatest;
+  record->cancelled = record->retired = false;
   record->waiter = nullptr;
+  record->subscription = nullptr;
   record->status = Status();
   record->receipt = Receipt{.posted = context_.now()};
   record->previous = nullptr;
   record->next = first_fetch_;
   if (first_fetch_ != nullptr) first_fetch_->previous = record;
   first_fetch_ = record;
+  return record;
+}
+
+FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant deadline,
+                                   const FetchOptions& options) {
+  const bool from_one = options.from != nullptr;
+  EndpointCore* from = from_one && *options.from ? &options.from->core() : nullptr;
+  FetchRecord* record = take_record(key.step, std::move(destination), deadline, from);
   Result<KeyEntry*> entry =
       context_.forked() ? Result<KeyEntry*>(context_.check_process()) : entry_for(key.name);
   if (entry.ok() && key.step == wire::kNextStep)
     entry = failure(Code::kInvalidArgument,
                     "steps go up to 2^64 - 3; use kLatest to ask for the latest");
   record->entry = entry.ok() ? *entry : nullptr;
-  if (record->entry != nullptr) file_by_key(record);
   if (!entry.ok()) {
-    Completion failed;
-    failed.status = entry.status();
-    finish(record, std::move(failed));
+    fail(record, entry.status());
     return record;
   }
-  if (options.from != nullptr) {
+  file_by_key(record);
+  ask_first(record, from_one);
+  return record;
+}
+
+// All that a new fetch is asked of: `record->from` alone, or whoever may have it.
+void Exchange::ask_first(FetchRecord* record, bool from_one) {
+  if (from_one) {
     PeerEntry* peer = record->from != nullptr ? find_peer(*record->from) : nullptr;
     if (peer != nullptr) record->latest ? start_latest(record) : ask(record, peer);
-    if (record->asks.empty() && !record->done) {
-      Completion failed;
-      const bool closed = options.from->state() != EndpointState::kConnected;
-      failed.status = failure(
-          Code::kWrongState,
-          record->quoted() +
-              (closed
-                   ? ": the endpoint to fetch from is closed; connect again, and add() the new one"
-                   : ": the endpoint to fetch from is not in the exchange; add() it first"));
-      finish(record, std::move(failed));
-    }
-    return record;
+    if (!record->asks.empty() || record->done) return;
+    const bool closed =
+        record->from == nullptr || record->from->state() != EndpointState::kConnected;
+    fail(record,
+         failure(Code::kWrongState,
+                 record->quoted() +
+                     (closed ? ": the endpoint to fetch from is closed; connect again, and add() "
+                               "the new one"
+                             : ": the endpoint to fetch from is not in the exchange; add() it "
+                               "first")));
+    return;
   }
-  if (record->latest) {
-    start_latest(record);
-    return record;
-  }
-  if (deliver_locally(record)) return record;
+  if (record->latest) return start_latest(record);
+  if (deliver_locally(record)) return;
   if (PeerEntry* home = home_of(record->entry)) {
     ask(record, home);
   } else {
     for (size_t i = 0; i < peers_.size() && !record->done; ++i) ask(record, peers_[i].get());
   }
   // Asked endpoints watch the deadline; without any it is ours to watch.
-  if (record->asks.empty()) idle_until_ = std::min(idle_until_, deadline);
-  return record;
+  if (record->asks.empty()) idle_until_ = std::min(idle_until_, record->deadline);
 }
 
 void Exchange::file_by_key(FetchRecord* record) {
@@ -271,6 +280,8 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
     return;
   }
   if (!completion.buffers.empty()) destination = std::move(completion.buffers[0]);
+  retired = completion.status.code() == Code::kWrongState &&
+            completion.status.scope() == Scope::kOperation;
   if (latest) [[unlikely]]
     return exchange->on_latest_answer(this, answered.peer, std::move(completion));
   if (!completion.status.ok() && !asks.empty()) return;  // another endpoint may have it
@@ -310,7 +321,9 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
     record->tensor = Tensor();
   }
   // A coroutine ends the handle, which recycles the record, perhaps at once.
-  if (record->waiter) {
+  if (record->subscription != nullptr) {
+    record->subscription->on_fetched();
+  } else if (record->waiter) {
     std::exchange(record->waiter, nullptr).resume();
   } else {
     release(record);
@@ -353,30 +366,34 @@ size_t Exchange::progress(Instant now) {
 Instant Exchange::next_timeout() { return idle_until_; }
 
 FetchBase::~FetchBase() {
-  if (record_ == nullptr) return;
-  record_->waiter = nullptr;
-  if (!record_->done) cancel();
-  record_->handle = false;
-  if (record_->exchange != nullptr) {
-    record_->exchange->release(record_);
-  } else if (record_->asks.empty()) {
-    delete record_;
+  if (record_ != nullptr) record_->let_go();
+}
+
+void FetchRecord::let_go() {
+  waiter = nullptr;
+  subscription = nullptr;
+  if (!done) cancel();
+  handle = false;
+  if (exchange != nullptr) {
+    exchange->release(this);
+  } else if (asks.empty()) {
+    delete this;
   }
 }
 
 bool FetchBase::ready() const { return record_->done; }
 
-void FetchBase::cancel() {
-  if (record_->done || record_->exchange == nullptr) return;
-  if (record_->asks.empty()) {
-    Completion ended;
-    ended.status = failure(Code::kCancelled, "cancelled by the caller");
-    record_->exchange->finish(record_, std::move(ended));
+void FetchBase::cancel() { record_->cancel(); }
+
+void FetchRecord::cancel() {
+  if (done || exchange == nullptr) return;
+  if (asks.empty()) {
+    exchange->fail(this, failure(Code::kCancelled, "cancelled by the caller"));
     return;
   }
-  record_->cancelled = true;
+  cancelled = true;
   // The completions come by progress; a destination comes back with its own.
-  record_->cancel_asks();
+  cancel_asks();
 }
 
 void FetchBase::await_suspend(std::coroutine_handle<> waiter) noexcept { record_->waiter = waiter; }

@@ -67,6 +67,9 @@ struct PeerEntry {
 struct FetchRecord final : CompletionSink {
   void on_completion(Completion&& completion) noexcept override;
   void cancel_asks();
+  void cancel();
+  // Its holder is gone: it is cancelled unless it is done, and recycled.
+  void let_go();
   std::string quoted() const;  // "'name' step 7", for texts
   // What the end of a request to a peer means for a fetch.
   Status explain(const Status& ended, const EndpointCore* asked) const;
@@ -90,6 +93,7 @@ struct FetchRecord final : CompletionSink {
   // A fetch of kLatest (latest.cc): `step` is the question that is asked, until it is known.
   bool latest = false;
   bool cancelled = false;     // by its holder
+  bool retired = false;       // its peer says so of the step
   PeerEntry* best = nullptr;  // who told the newest step so far, while its serial is best_serial
   uint64_t best_serial = 0;
   uint64_t best_step = 0;
@@ -97,10 +101,45 @@ struct FetchRecord final : CompletionSink {
   Receipt receipt;
   Tensor tensor;
   std::coroutine_handle<> waiter;
+  SubscriptionRecord* subscription = nullptr;  // which holds it
   FetchRecord* next = nullptr;
   FetchRecord* previous = nullptr;
   FetchRecord* next_of_key = nullptr;  // until it is done
   FetchRecord* previous_of_key = nullptr;
+};
+
+// Its fetches are of consecutive steps.
+struct SubscriptionRecord {
+  SubscriptionRecord() = default;
+  ~SubscriptionRecord();
+  SubscriptionRecord(const SubscriptionRecord&) = delete;
+  SubscriptionRecord& operator=(const SubscriptionRecord&) = delete;
+
+  FetchRecord* front() const { return slots[first]; }
+  bool ready() const { return count > 0 ? front()->done : !refusal.ok() || exchange == nullptr; }
+  // Requires: count > 0.
+  void pop();
+  // Passes over retired steps, and asks for the next ones where half of the places are free.
+  void advance();
+  // Those that have failed are asked for anew.
+  void ask_again();
+  void on_fetched();
+
+  Exchange* exchange = nullptr;  // null: gone, or never there
+  Status refusal;                // if it is never to fetch
+  KeyEntry* entry = nullptr;     // in use while the exchange is there
+  bool from_one = false;         // of this endpoint alone; null: the caller's handle was empty
+  std::shared_ptr<EndpointCore> from;
+  uint64_t next = 0;  // the step of front(); kLatest: which one it is is asked
+  uint64_t missed = 0;
+  uint32_t ahead = 0;
+  uint32_t first = 0, count = 0;
+  std::array<FetchRecord*, Subscription::kMostAhead> slots{};
+  bool asking = false;
+  std::coroutine_handle<> waiter;
+
+ private:
+  void put(uint64_t step, uint32_t at, uint32_t how_many);
 };
 
 struct PublicationRecord final : CompletionSink {

@@ -12,6 +12,11 @@
 namespace sluice::proto {
 namespace {
 
+Status check_key(const WantOptions& want) {
+  if (want.key_id < kMaxKeyIds && want.key.size() <= kMaxKeyBytes) return Status();
+  return invalid("keys have up to 255 bytes and ids below 65536");
+}
+
 Status outside_grant(const std::string& what, uint64_t offset, const RemoteKey& key) {
   return Status(Code::kAccessDenied, Scope::kOperation, kOrigin,
                 what + " at " + std::to_string(offset) + " is outside the granted " +
@@ -87,9 +92,7 @@ Result<OperationId> Requests::post_atomic(const RemoteKey& key, uint64_t offset,
 
 Result<OperationId> Requests::post_want(WantOptions& want, const PostOptions& options) {
   SLUICE_RETURN_IF_ERROR(connection_.check_connected());
-  if (want.key_id >= kMaxKeyIds || want.key.size() > kMaxKeyBytes) {
-    return invalid("keys have up to 255 bytes and ids below 65536");
-  }
+  SLUICE_RETURN_IF_ERROR(check_key(want));
   if (want.destination && !want.destination.descriptor().is_compact()) {
     return invalid("a destination must be compact (row-major without gaps)");
   }
@@ -111,6 +114,31 @@ Result<OperationId> Requests::post_want(WantOptions& want, const PostOptions& op
   fault_point("session.want");
   control_.send(message);
   return op->id;
+}
+
+Result<size_t> Requests::post_wants(const WantOptions& want, std::span<const PostOptions> options,
+                                    std::span<OperationId> ids) {
+  SLUICE_RETURN_IF_ERROR(connection_.check_connected());
+  SLUICE_RETURN_IF_ERROR(check_key(want));
+  size_t posted = 0;
+  for (; posted < options.size(); ++posted) {
+    Result<Operation*> op = operations_.take(OperationKind::kWant, options[posted]);
+    if (!op.ok() && posted == 0) return op.status();
+    if (!op.ok()) break;
+    ids[posted] = (*op)->id;
+  }
+  fault_point("session.want");
+  wire::Want message{.id = ids[0],
+                     .about = wire::KeyWant{.key_id = want.key_id, .step = want.step},
+                     .key = want.key};
+  const bool together = connection_.peer_can(wire::kFeatureSteps);
+  if (together) message.following = wire::IdList(ids.subspan(1, posted - 1));
+  control_.send(message);
+  for (size_t i = 1; !together && i < posted; ++i) {
+    control_.send(wire::Want{.id = ids[i],
+                             .about = wire::KeyWant{.key_id = want.key_id, .step = want.step + i}});
+  }
+  return posted;
 }
 
 // Of an offer that numbers its layout: keeps that, or puts in the one that was kept.

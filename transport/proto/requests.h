@@ -3,7 +3,9 @@
 #ifndef SLUICE_PROTO_REQUESTS_H_
 #define SLUICE_PROTO_REQUESTS_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <sluice/api/endpoint.h>
 #include <sluice/proto/connection.h>
@@ -37,6 +39,8 @@ class Requests {
   Result<OperationId> post_atomic(const RemoteKey& key, uint64_t offset, const Atomic& request,
                                   Buffer& result, const PostOptions& options);
   Result<OperationId> post_want(WantOptions& want, const PostOptions& options);
+  Result<size_t> post_wants(const WantOptions& want, std::span<const PostOptions> options,
+                            std::span<OperationId> ids);
 
   // The peer's offer for a request. Errors: kCorrupt.
   Status on_answer(wire::Offer& offer, PayloadReader& payload);

@@ -113,6 +113,10 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   Result<OperationId> post_want(WantOptions& want, const PostOptions& options) override {
     return requests_.post_want(want, options);
   }
+  Result<size_t> post_wants(const WantOptions& want, std::span<const PostOptions> options,
+                            std::span<OperationId> ids) override {
+    return requests_.post_wants(want, options, ids);
+  }
   Result<OperationId> post_supply(uint64_t token, const Tensor& tensor,
                                   const PostOptions& options) override {
     return wants_.post_supply(token, tensor, options);

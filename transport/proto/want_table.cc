@@ -62,11 +62,6 @@ Status WantTable::on_want(const wire::Want& want) {
   const wire::KeyWant about = want.about.key();
   if (about.key_id >= kMaxKeyIds) return corrupt("WANT with a key id of 65536 or more");
   if (want.segment_count > 0) SLUICE_RETURN_IF_ERROR(transfer_.check_want_windows(want));
-  if (!take_place()) {
-    wants_refused.add();
-    control_.send_done(want.id, Code::kTryAgain, 0);
-    return Status();
-  }
   WantRequest request;
   request.token = want.id;
   request.key_id = about.key_id;
@@ -74,8 +69,24 @@ Status WantTable::on_want(const wire::Want& want) {
   request.step = about.step;
   request.into = want.into;
   if (want.has_layout) request.layout = want.layout;
-  if (want.segment_count > 0) transfer_.keep_want_windows(want);
-  if (handler_ == nullptr) return keep_early(want, request);
+  const bool placed = take_place();
+  if (placed && want.segment_count > 0) transfer_.keep_want_windows(want);
+  SLUICE_RETURN_IF_ERROR(pass_on(request, placed));
+  for (size_t i = 0; i < want.following.size() && !connection_.over(); ++i) {
+    request.token = want.following[i];
+    ++request.step;
+    SLUICE_RETURN_IF_ERROR(pass_on(request, take_place()));
+  }
+  return Status();
+}
+
+Status WantTable::pass_on(const WantRequest& request, bool placed) {
+  if (!placed) {
+    wants_refused.add();
+    control_.send_done(request.token, Code::kTryAgain, 0);
+    return Status();
+  }
+  if (handler_ == nullptr) return keep_early(request);
   handler_->on_want(endpoint_, request);
   return Status();
 }
@@ -94,10 +105,10 @@ void WantTable::end_one() {
   if (--waiting_ >= kOwnWants) connection_.account->refund(PeerResource::kWants);
 }
 
-Status WantTable::keep_early(const wire::Want& want, const WantRequest& request) {
-  auto [place, added] = early_.try_emplace(want.id);
+Status WantTable::keep_early(const WantRequest& request) {
+  auto [place, added] = early_.try_emplace(request.token);
   if (!added) return corrupt("two WANTs at once with one id");
-  place->second = {.order = early_order_++, .request = request, .key = std::string(want.key)};
+  place->second = {.order = early_order_++, .request = request, .key = std::string(request.key)};
   return Status();
 }
 

@@ -53,7 +53,8 @@ class WantTable {
 
   bool take_place();
   void end_one();
-  Status keep_early(const wire::Want& want, const WantRequest& request);
+  Status pass_on(const WantRequest& request, bool placed);
+  Status keep_early(const WantRequest& request);
 
   EndpointCore& endpoint_;
   Connection& connection_;

@@ -88,7 +88,7 @@ wire::Hello local_hello(uint64_t arena_bytes) {
     hello.network_namespace = namespace_inode("/proc/self/ns/net");
     hello.user_namespace = namespace_inode("/proc/self/ns/user");
     hello.pid = static_cast<uint32_t>(::getpid());
-    hello.features = wire::kFeatureLatest | wire::kFeatureLayoutNumbers;
+    hello.features = wire::kFeatureLatest | wire::kFeatureLayoutNumbers | wire::kFeatureSteps;
   }
   wire::Hello hello = identity->hello;
   hello.uid = ::geteuid();

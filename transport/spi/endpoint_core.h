@@ -2,6 +2,7 @@
 #ifndef SLUICE_SPI_ENDPOINT_CORE_H_
 #define SLUICE_SPI_ENDPOINT_CORE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -47,6 +48,11 @@ class EndpointCore {
                                           const PostOptions& options) = 0;
   // Asks for a keyed tensor; completes with it, or with options.destination filled.
   virtual Result<OperationId> post_want(WantOptions& want, const PostOptions& options) = 0;
+  // The same for want.step and the steps behind it, as many as there are `options` and `ids`, 2 to
+  // wire::kMaxStepsOfWant: one message asks for all of them if the peer can read that. Returns how
+  // many operations there was room for, from the first on. Requires: no destination.
+  virtual Result<size_t> post_wants(const WantOptions& want, std::span<const PostOptions> options,
+                                    std::span<OperationId> ids) = 0;
   // Answers a request. The completion comes when the peer has released the tensor
   // (Level::kConsumed): ok, or why it did not get it.
   virtual Result<OperationId> post_supply(uint64_t token, const Tensor& tensor,

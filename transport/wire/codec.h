@@ -17,6 +17,7 @@ enum class TlvType : uint16_t {
   kLayout = 0x8001,  // a receiver that cannot read it must not guess
   kSegment = 0x8002,
   kKey = 0x8003,
+  kFollowing = 0x8009,
   // Those of HELLO alone are in hello.cc.
 };
 inline constexpr uint16_t kTlvCritical = 0x8000;

@@ -158,6 +158,11 @@ size_t encode(const Want& m, std::span<std::byte> out) {
     w.pad();
   }
   for (uint32_t i = 0; i < m.segment_count; ++i) put_segment(w, m.segments[i]);
+  if (m.following.size() > 0) {
+    w.begin_tlv(TlvType::kFollowing, m.following.bytes().size());
+    w.put_bytes(m.following.bytes().data(), m.following.bytes().size());
+    w.pad();
+  }
   return w.finish(MessageType::kWant, 0, m.id, 0);
 }
 
@@ -180,8 +185,31 @@ bool decode_plain_want(std::span<const std::byte> header, Want& out) {
   out.into = false;
   out.has_layout = false;
   out.key = {};
+  out.following = IdList();
   out.segment_count = 0;
   return true;
+}
+
+Status take_following(Reader value, Want& out) {
+  if (out.following.size() > 0) return corrupt("WANT", "following appears 2 times");
+  const std::span<const std::byte> ids = value.take_rest();
+  if (ids.empty() || ids.size() % 8 != 0 || ids.size() / 8 >= kMaxStepsOfWant) {
+    return corrupt("WANT", "following of " + std::to_string(ids.size()) +
+                               " bytes, must be 8 for each of 1 to 31 ids");
+  }
+  out.following = IdList(ids);
+  return Status();
+}
+
+// What the steps behind the first one may stand in.
+Status check_following(const Want& want) {
+  const size_t count = want.following.size();
+  if (want.about.kind() != WantKind::kKey || want.into)
+    return corrupt("WANT", "following beside another kind than 1, or into 1");
+  if (want.about.key().step >= kNextStep - count)
+    return corrupt("WANT", std::to_string(count) + " steps following step " +
+                               std::to_string(want.about.key().step) + ", the last is 2^64 - 3");
+  return Status();
 }
 
 }  // namespace
@@ -204,6 +232,7 @@ Status decode(std::span<const std::byte> header, Want& out) {
   out.about = WantAbout(static_cast<WantKind>(kind), word20, word24, word32, word40);
   out.has_layout = false;
   out.key = {};
+  out.following = IdList();
   out.segment_count = 0;
   SLUICE_RETURN_IF_ERROR(for_each_tlv("WANT", r, [&](uint16_t type, Reader value) -> Status {
     if (type == static_cast<uint16_t>(TlvType::kLayout))
@@ -212,6 +241,7 @@ Status decode(std::span<const std::byte> header, Want& out) {
       if (out.segment_count == kMaxSegments) return corrupt("WANT", "segment count is above 16");
       return take_segment("WANT", value, out.segments[out.segment_count++]);
     }
+    if (type == static_cast<uint16_t>(TlvType::kFollowing)) return take_following(value, out);
     if (type != static_cast<uint16_t>(TlvType::kKey)) return unknown_tlv("WANT", type);
     if (!out.key.empty()) return corrupt("WANT", "key appears 2 times");
     auto bytes = value.take_rest();
@@ -223,6 +253,7 @@ Status decode(std::span<const std::byte> header, Want& out) {
     return Status();
   }));
   if (out.into && !out.has_layout) return corrupt("WANT", "into is 1 without a layout");
+  if (out.following.size() > 0) SLUICE_RETURN_IF_ERROR(check_following(out));
   if (out.segment_count > 0 && !out.into)
     return corrupt(
         "WANT", "segment count is " + std::to_string(out.segment_count) + " without a destination");

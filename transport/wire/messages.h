@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 
@@ -37,6 +38,8 @@ inline constexpr uint32_t kMaxInlineBytes = 64u << 10;
 inline constexpr size_t kMaxSegments = 16;
 inline constexpr size_t kMaxKeyBytes = 255;
 inline constexpr size_t kMaxReleases = 32;
+// Steps that one WANT asks for, its own with them.
+inline constexpr size_t kMaxStepsOfWant = 32;
 // Layouts that a side can give numbers to at once: 1 to 8.
 inline constexpr uint8_t kLayoutNumbers = 8;
 
@@ -88,6 +91,7 @@ struct Uuid {
 inline constexpr uint64_t kFeatureLatest = 1;         // answers WANTs for kNewestStep and kNextStep
 inline constexpr uint64_t kFeatureLayoutNumbers = 4;  // reads Offer::layout_number
 inline constexpr uint64_t kFeatureStreams = 8;        // spreads DATA over further streams
+inline constexpr uint64_t kFeatureSteps = 16;         // reads Want::following
 
 // Steps that are none: a WANT of kind kKey for one of them asks which step there is. The answer is
 // a supply of one uint64. docs/wire.md, "Which step".
@@ -244,6 +248,25 @@ class WantAbout {
   uint64_t word24_ = 0, word32_ = 0, word40_ = 0;
 };
 
+// Ids of operations in the bytes of a message, or of a caller.
+class IdList {
+ public:
+  IdList() = default;
+  explicit IdList(std::span<const uint64_t> ids) : bytes_(std::as_bytes(ids)) {}
+  // Requires: whole ids.
+  explicit IdList(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  size_t size() const { return bytes_.size() / sizeof(uint64_t); }
+  uint64_t operator[](size_t index) const {
+    uint64_t id;
+    std::memcpy(&id, bytes_.data() + index * sizeof(id), sizeof(id));
+    return id;
+  }
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
 // "Send me": id is the asker's operation; DATA for it carries that id.
 struct Want {
   uint64_t id = 0;
@@ -252,6 +275,9 @@ struct Want {
   bool has_layout = false;
   TensorDescriptor layout;
   std::string_view key;  // KeyWant, first use of key_id; points into the decoded bytes
+  // KeyWant without `into`: the asker's operations for the steps that follow about.key().step, at
+  // most kMaxStepsOfWant - 1. Points into the decoded bytes.
+  IdList following;
   // KeyWant with a destination, on paths of capability kRdma: windows to write it to.
   uint32_t segment_count = 0;
   std::array<Segment, kMaxSegments> segments;

@@ -1,0 +1,229 @@
+// Subscriptions: the steps of a name one after the other, several asked for with one message.
+#include <algorithm>
+#include <array>
+#include <span>
+#include <utility>
+
+#include <sluice/exchange/exchange.h>
+#include <sluice/spi/endpoint_core.h>
+#include <sluice/wire/messages.h>
+
+#include "transport/exchange/records.h"
+
+namespace sluice {
+
+using internal::FetchRecord;
+using internal::KeyEntry;
+using internal::PeerEntry;
+using internal::SubscriptionRecord;
+
+static_assert(Subscription::kMostAhead <= wire::kMaxStepsOfWant);
+
+namespace {
+
+Status failure(Code code, const std::string& why) {
+  return Status(code, Scope::kOperation, "exchange", why);
+}
+
+Status check(const SubscribeOptions& options) {
+  if (options.ahead < 1 || options.ahead > Subscription::kMostAhead)
+    return failure(Code::kInvalidArgument, "a subscription asks for 1 to 32 steps ahead, not " +
+                                               std::to_string(options.ahead));
+  if (options.first_step > kLastStep && options.first_step != kLatest)
+    return failure(Code::kInvalidArgument,
+                   "steps go up to 2^64 - 3; use kLatest to begin with the latest");
+  return Status();
+}
+
+}  // namespace
+
+Subscription Exchange::subscribe(std::string_view name, const SubscribeOptions& options) {
+  auto record = std::make_unique<SubscriptionRecord>();
+  record->refusal = context_.check_process();
+  if (record->refusal.ok()) record->refusal = check(options);
+  if (record->refusal.ok()) {
+    Result<KeyEntry*> entry = entry_for(name);
+    record->refusal = entry.status();
+    if (entry.ok()) record->entry = *entry;
+  }
+  if (!record->refusal.ok()) return Subscription(std::move(record));
+  use(record->entry);
+  record->exchange = this;
+  record->next = options.first_step;
+  record->ahead = static_cast<uint32_t>(options.ahead);
+  record->from_one = options.from != nullptr;
+  if (record->from_one && *options.from) record->from = options.from->shared();
+  subscriptions_.push_back(record.get());
+  record->advance();
+  return Subscription(std::move(record));
+}
+
+// The exchange ends: what its subscriptions still fetch has been cancelled.
+void Exchange::end_subscriptions() {
+  for (SubscriptionRecord* record : subscriptions_) record->exchange = nullptr;
+  subscriptions_.clear();
+}
+
+void Exchange::fetch_steps(SubscriptionRecord* subscription, uint64_t step,
+                           std::span<FetchRecord*> records) {
+  for (FetchRecord*& record : records) {
+    record = take_record(step++, Buffer(), kNever, subscription->from.get());
+    record->entry = subscription->entry;
+    record->subscription = subscription;
+    file_by_key(record);
+  }
+  PeerEntry* only = nullptr;
+  if (subscription->from_one) {
+    only = subscription->from != nullptr ? find_peer(*subscription->from) : nullptr;
+  } else {
+    only = home_of(subscription->entry);
+  }
+  // One step, the question for one, and an endpoint that is gone: as any fetch.
+  if (records.size() == 1 || (subscription->from_one && only == nullptr)) {
+    for (FetchRecord* record : records) ask_first(record, subscription->from_one);
+    return;
+  }
+  for (FetchRecord* record : records) {
+    if (!subscription->from_one) deliver_locally(record);
+  }
+  for (size_t begin = 0, end = 0; begin < records.size(); begin = end + 1) {
+    end = begin;
+    while (end < records.size() && !records[end]->done) ++end;
+    const std::span<FetchRecord* const> run = records.subspan(begin, end - begin);
+    if (only != nullptr) {
+      ask_together(run, only);
+    } else {
+      for (size_t i = 0; i < peers_.size(); ++i) ask_together(run, peers_[i].get());
+    }
+  }
+}
+
+// Consecutive steps, with one message where the peer may supply every key; else each for itself.
+void Exchange::ask_together(std::span<FetchRecord* const> records, PeerEntry* peer) {
+  std::array<PostOptions, Subscription::kMostAhead> options;
+  std::array<OperationId, Subscription::kMostAhead> ids;
+  size_t posted = 0;
+  const bool all =
+      std::none_of(records.begin(), records.end(), [](auto* each) { return each->done; });
+  if (records.size() > 1 && peer->supplies_all && all) {
+    const uint32_t id = records.front()->entry->id;
+    if (peer->named.size() <= id) peer->named.resize(id + 1, false);
+    WantOptions want{.key_id = id, .step = records.front()->step};
+    if (!peer->named[id]) want.key = records.front()->entry->name;
+    for (size_t i = 0; i < records.size(); ++i) {
+      options[i].sink = records[i];
+      options[i].user_data = records[i]->next_serial;
+      options[i].deadline = kNever;
+    }
+    Result<size_t> asked = peer->core->post_wants(want, std::span(options).first(records.size()),
+                                                  std::span(ids).first(records.size()));
+    if (asked.ok()) {
+      posted = *asked;
+      peer->named[id] = true;
+      peer->asks += posted;
+    }
+  }
+  for (size_t i = 0; i < posted; ++i) {
+    FetchRecord* record = records[i];
+    record->asks.emplace_back(FetchRecord::Ask{peer, ids[i], record->next_serial++});
+  }
+  for (FetchRecord* record : records.subspan(posted)) {
+    if (!record->done) ask(record, peer);
+  }
+}
+
+SubscriptionRecord::~SubscriptionRecord() {
+  asking = true;  // what is cancelled now is nobody's news
+  while (count > 0) pop();
+  if (exchange != nullptr) exchange->unsubscribe(this);
+}
+
+void Exchange::unsubscribe(SubscriptionRecord* record) {
+  std::erase(subscriptions_, record);
+  end_use(record->entry);
+}
+
+void SubscriptionRecord::pop() {
+  FetchRecord* record = front();
+  first = (first + 1) % slots.size();
+  --count;
+  record->let_go();
+}
+
+void SubscriptionRecord::advance() {
+  if (asking || exchange == nullptr) return;
+  while (count > 0 && front()->done && front()->retired) {
+    pop();
+    ++missed;
+    ++next;
+  }
+  if (next == kLatest) {
+    if (count == 0) put(kLatest, 0, 1);
+    return;
+  }
+  if (count > ahead / 2) return;
+  const uint64_t left = next + count <= kLastStep ? kLastStep - next - count + 1 : 0;
+  const auto more = static_cast<uint32_t>(std::min<uint64_t>(ahead - count, left));
+  if (more > 0) put(next + count, count, more);
+  if (count == 0) refusal = failure(Code::kInvalidArgument, "there is no step above 2^64 - 3");
+}
+
+// Fetches so many steps from `step` on, into the slots from the `at`th on.
+void SubscriptionRecord::put(uint64_t step, uint32_t at, uint32_t how_many) {
+  std::array<FetchRecord*, Subscription::kMostAhead> fresh;
+  asking = true;
+  exchange->fetch_steps(this, step, std::span(fresh).first(how_many));
+  asking = false;
+  for (uint32_t i = 0; i < how_many; ++i) slots[(first + at + i) % slots.size()] = fresh[i];
+  count = std::max(count, at + how_many);
+}
+
+void SubscriptionRecord::ask_again() {
+  if (exchange == nullptr) return;
+  for (uint32_t i = 0; i < count; ++i) {
+    FetchRecord* record = slots[(first + i) % slots.size()];
+    if (!record->done || record->status.ok()) continue;
+    asking = true;
+    record->let_go();
+    put(next == kLatest ? kLatest : next + i, i, 1);
+  }
+}
+
+void SubscriptionRecord::on_fetched() {
+  advance();
+  if (waiter && !asking && ready()) std::exchange(waiter, nullptr).resume();
+}
+
+Subscription::Subscription(std::unique_ptr<SubscriptionRecord> record)
+    : record_(std::move(record)) {}
+Subscription::Subscription(Subscription&&) noexcept = default;
+Subscription& Subscription::operator=(Subscription&&) noexcept = default;
+Subscription::~Subscription() = default;
+
+bool Subscription::ready() const { return record_->ready(); }
+uint64_t Subscription::next_step() const { return record_->next; }
+uint64_t Subscription::missed() const { return record_->missed; }
+
+void Subscription::await_suspend(std::coroutine_handle<> waiter) noexcept {
+  record_->waiter = waiter;
+}
+
+Result<Delivery<Tensor>> Subscription::take() {
+  if (record_->count == 0) {
+    if (!record_->refusal.ok()) return record_->refusal;
+    return failure(Code::kCancelled, "the exchange is gone");
+  }
+  FetchRecord* front = record_->front();
+  if (!front->status.ok()) {
+    Status why = front->status;
+    record_->ask_again();
+    return why;
+  }
+  Delivery<Tensor> delivery{std::move(front->tensor), front->receipt, front->step};
+  record_->next = front->step + 1;
+  record_->pop();
+  record_->advance();
+  return delivery;
+}
+
+}  // namespace sluice
