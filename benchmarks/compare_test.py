@@ -98,6 +98,7 @@ class Results(unittest.TestCase):
             record["metrics"],
             {
                 "one_way_ns": 256, "one_way_p99_ns": 9, "bytes_per_second": 7,
+                "messages_per_second": 7 / 128,
                 "cpu_seconds_per_gb": 0.5, "cpu_ns_per_message": 64})
         with self.assertRaisesRegex(row_results.Unreadable, "2 of 2"):
             row_results.select(row_results.parse(json.dumps(document)), {"test": "send_lat"})
@@ -110,7 +111,7 @@ class Results(unittest.TestCase):
         metrics = row_results.parse(json.dumps({"schema": "sluice.perf/1", "results": [result]}))[
             0
         ]["metrics"]
-        self.assertEqual(metrics, {"bytes_per_second": 7, "cpu_percent_client": 50.0})
+        self.assertEqual(metrics, {"bytes_per_second": 7, "messages_per_second": 7 / 64, "cpu_percent_client": 50.0})
 
     def test_of_sluice_demo_are_the_median_pull_by_mode_and_path(self):
         document = {"schema": "sluice.demo/1", "results": [

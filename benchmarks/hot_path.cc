@@ -5,7 +5,8 @@
 //
 // Usage: hot_path MODE COUNT. Modes: message-shm, message-tcp (64 B there and back: two messages),
 // view-shm, into-shm, into-tcp (a tensor of 64 KiB published, fetched and released), ahead-shm (as
-// view-shm, but each step was fetched two steps before it is published).
+// view-shm, but each step was fetched two steps before it is published), subscribed-shm (the same
+// by a subscription).
 #include <unistd.h>
 
 #include <array>
@@ -96,6 +97,16 @@ class Pair : private CompletionSink {
     turn_until([&] { return publication.ready(); });
     tensor_ = publication.take();
   }
+  void subscribed(uint64_t step) {
+    if (step == 0) subscription_.emplace(right_keys_.subscribe("weights"));
+    auto publication =
+        must(left_keys_.publish({"weights", step}, tensor_, {.readers = 1}), "publish");
+    turn_until([&] { return subscription_->ready(); });
+    Delivery<Tensor> delivery = must(subscription_->take(), "take");
+    delivery.value = Tensor();
+    turn_until([&] { return publication.ready(); });
+    tensor_ = publication.take();
+  }
   void into(uint64_t step) {
     auto publication =
         must(left_keys_.publish({"weights", step}, tensor_, {.readers = 1}), "publish");
@@ -139,6 +150,7 @@ class Pair : private CompletionSink {
   Exchange left_keys_, right_keys_;
   static constexpr uint64_t kAhead = 2;
   std::array<std::optional<Fetch>, kAhead> ahead_;
+  std::optional<Subscription> subscription_;
   Tensor out_, back_, tensor_;
   Buffer in_left_, in_right_, place_;
   Buffer* arriving_ = nullptr;
@@ -165,11 +177,14 @@ int main(int argc, char** argv) {
   if (mode.starts_with("message-")) operation = &Pair::message_there_and_back;
   if (mode == "view-shm") operation = &Pair::view;
   if (mode == "ahead-shm") operation = &Pair::ahead;
+  if (mode == "subscribed-shm") operation = &Pair::subscribed;
   if (mode.starts_with("into-")) operation = &Pair::into;
   if (operation == nullptr || count == 0 || !(tcp || mode.ends_with("-shm"))) {
-    std::fprintf(stderr,
-                 "usage: hot_path message-shm|message-tcp|view-shm|ahead-shm|into-shm|into-tcp "
-                 "COUNT\n");
+    std::fprintf(
+        stderr,
+        "usage: hot_path message-shm|message-tcp|view-shm|ahead-shm|subscribed-shm|into-shm|"
+        "into-tcp "
+        "COUNT\n");
     return 2;
   }
   Pair pair(tcp);

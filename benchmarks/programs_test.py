@@ -152,7 +152,7 @@ class EveryProgram(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout), (4, ""), done.stderr)
 
     def test_the_program_whose_instructions_are_counted_runs_each_operation(self):
-        for mode in ["message-shm", "message-tcp", "view-shm", "ahead-shm", "into-shm", "into-tcp"]:
+        for mode in ["message-shm", "message-tcp", "view-shm", "ahead-shm", "subscribed-shm", "into-shm", "into-tcp"]:
             with self.subTest(mode=mode):
                 done = run("hot_path", [mode, "5"])
                 self.assertEqual((done.returncode, done.stdout), (0, "5\n"), done.stderr)

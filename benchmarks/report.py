@@ -6,6 +6,7 @@ SHOWN = {
     "one_way_p99_ns": ("us one way, 99 of 100", 1e-3),
     "seconds": ("", 1.0),
     "bytes_per_second": ("GB/s", 1e-9),
+    "messages_per_second": ("million a second", 1e-6),
     "cpu_seconds_per_gb": ("CPU s/GB", 1.0),
     "cpu_ns_per_message": ("us CPU per message", 1e-3),
     "step_seconds": ("", 1.0),

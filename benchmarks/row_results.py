@@ -6,7 +6,7 @@ nothing of rounds, ratios or reports.
 
 Metrics: one_way_ns (the median), one_way_p99_ns, seconds (of one iteration or step),
 step_seconds (of one step of a parameter server, weights and gradients),
-bytes_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends), kernel_copied_percent (of
+bytes_per_second, messages_per_second, cpu_seconds_per_gb, cpu_ns_per_message (of both ends), kernel_copied_percent (of
 what was to be sent without a copy), interrupts_per_message and switches_per_message (of the whole
 machine), communication_percent (of the time), link_share, jain_index (fairness of shares, 1 is
 equal), queued_bytes (at most, in a switch), found_share (of the best setting, by a tuner),
@@ -18,13 +18,15 @@ import json
 import math
 
 # Metrics where more is better; all others are costs.
-MORE_IS_BETTER = {"bytes_per_second", "link_share", "jain_index", "found_share", "speed_up"}
+MORE_IS_BETTER = {
+    "bytes_per_second", "messages_per_second", "link_share", "jain_index", "found_share",
+    "speed_up"}
 METRICS = {
     "one_way_ns", "one_way_p99_ns", "seconds", "bytes_per_second", "cpu_seconds_per_gb",
     "cpu_ns_per_message", "step_seconds", "kernel_copied_percent", "interrupts_per_message",
     "switches_per_message", "communication_percent", "link_share", "jain_index", "queued_bytes",
     "found_share", "run_share", "speed_up", "kernel_functions", "cpu_percent_client",
-    "cpu_percent_server"}
+    "cpu_percent_server", "messages_per_second"}
 
 PERF_SCHEMA = "sluice.perf/1"
 DEMO_SCHEMA = "sluice.demo/1"
@@ -97,6 +99,7 @@ def _from_line(line):
         "one_way_ns": _p50(line.get("one_way_ns")),
         "seconds": _p50(line.get("seconds")),
         "bytes_per_second": line.get("bytes_per_second"),
+        "messages_per_second": line.get("messages_per_second"),
         "cpu_seconds_per_gb": line.get("cpu_seconds_per_gb"),
         "cpu_ns_per_message": line.get("cpu_ns_per_message"),
         "kernel_copied_percent": line.get("kernel_copied_percent"),
@@ -120,6 +123,7 @@ def _from_perf(result):
     metrics = {
         "one_way_ns": _p50(result.get("latency_ns")),
         "bytes_per_second": result.get("bytes_per_second"),
+        "messages_per_second": _rate(result),
         "one_way_p99_ns": (result.get("latency_ns") or {}).get("p99"),
         **{
             f"cpu_percent_{end}": _product(used.get("cpu_share"), 100)
@@ -129,6 +133,12 @@ def _from_perf(result):
         "cpu_ns_per_message": _product(
             result.get("cpu_ns_per_byte"), result.get("size_bytes") or None)}
     return _record(identity, metrics, verified)
+
+
+def _rate(result):
+    """Of a test that has one; an empty message has no byte to count by."""
+    size, bytes_per_second = result.get("size_bytes"), result.get("bytes_per_second")
+    return bytes_per_second / size if size and bytes_per_second is not None else None
 
 
 def _ends(result):

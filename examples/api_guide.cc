@@ -86,7 +86,7 @@ sluice::Result<void> publish(sluice::Context& context, sluice::Endpoint& reader)
   SLUICE_TRY(sluice::Buffer weights, context.allocate({1024, 1024}, sluice::float32));
   std::ranges::fill(weights.as<float>(), 0.5f);
   SLUICE_TRY(auto publication, exchange.publish({"layer1/weight", 1}, std::move(weights).freeze(),
-                                                {.readers = 3, .deadline = soon()}));
+                                                {.readers = 4, .deadline = soon()}));
   SLUICE_TRY(sluice::Tensor home, context.run_until(publication, soon()));
   std::printf("exchange: %d readers released it, %d were lost\n", publication.readers_done(),
               publication.readers_lost());
@@ -110,6 +110,11 @@ sluice::Result<void> fetch(sluice::Context& context, sluice::Endpoint& server) {
              context.run_until(exchange.fetch({"layer1/weight", sluice::kLatest}, soon())));
   std::printf("exchange: the latest step is %llu\n", static_cast<unsigned long long>(newest.step));
   newest.value = sluice::Tensor();
+  sluice::Subscription steps = exchange.subscribe("layer1/weight", {.first_step = 1});
+  SLUICE_TRY(auto next, context.run_until(steps, soon()));
+  std::printf("exchange: the subscription begins with step %llu\n",
+              static_cast<unsigned long long>(next.step));
+  next.value = sluice::Tensor();
   return server.close(soon());
 }
 

@@ -3,19 +3,9 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
 using namespace std::chrono_literals;
-
-// Tells a new reader which step it can fetch first.
-sluice::Status welcome(sluice::Context& context, sluice::Exchange& exchange,
-                       sluice::Endpoint& reader, uint64_t step) {
-  SLUICE_RETURN_IF_ERROR(exchange.add(reader));
-  SLUICE_TRY(sluice::Buffer note, context.allocate({sizeof(step)}, sluice::uint8));
-  std::memcpy(note.data(), &step, sizeof(step));
-  return reader.send(1, std::move(note).freeze()).status();
-}
 
 sluice::Result<void> publish(const char* address) {
   SLUICE_TRY(auto context, sluice::open_context());
@@ -31,10 +21,8 @@ sluice::Result<void> publish(const char* address) {
                                                   {.readers = sluice::until_retired}));
     const sluice::Instant next = sluice::from_now(50ms);
     while (context->refresh_now() < next) {
-      if (auto come = listener.try_accept(); come.ok()) {
-        SLUICE_RETURN_IF_ERROR(welcome(*context, exchange, *come, step + 1));
+      if (auto come = listener.try_accept(); come.ok() && exchange.add(*come).ok())
         readers.push_back(std::move(*come));
-      }
       std::erase_if(readers, [](const sluice::Endpoint& reader) {
         return reader.state() == sluice::EndpointState::kClosed;
       });

@@ -1,9 +1,8 @@
-// Fetches step after step; connects again when the publisher has gone.
+// Takes step after step; connects again when the publisher has gone.
 #include <sluice/sluice.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <string>
 
 using namespace std::chrono_literals;
@@ -15,22 +14,16 @@ sluice::Result<void> fetch(sluice::Context& context, const char* address, int& l
   SLUICE_TRY(sluice::Endpoint publisher, context.connect(address));
   sluice::Exchange exchange{context};
   SLUICE_RETURN_IF_ERROR(exchange.add(publisher));
-  SLUICE_TRY(sluice::Buffer room, context.allocate({sizeof(uint64_t)}, sluice::uint8));
-  SLUICE_TRY(auto note, publisher.receive_and_wait({.tag = 1}, std::move(room), soon()));
-  uint64_t step;
-  std::memcpy(&step, note.buffer.data(), sizeof(step));
+  // From the newest step on, and one step ahead: no more than that is kept from the publisher.
+  sluice::Subscription steps =
+      exchange.subscribe("weights", {.first_step = sluice::kLatest, .ahead = 1});
   while (left > 0) {
-    auto weights = context.run_until(exchange.fetch({"weights", step++}, soon()));
-    // Too late for that step: the next one.
-    if (weights.code() == sluice::Code::kWrongState &&
-        publisher.state() == sluice::EndpointState::kConnected)
-      continue;
-    SLUICE_RETURN_IF_ERROR(weights);
+    SLUICE_TRY(auto weights, context.run_until(steps, soon()));
     std::printf("reader: step %llu by %s, copied %llu bytes\n",
-                static_cast<unsigned long long>(weights->value.as<float>()[0]),
-                std::string(sluice::to_string(weights->receipt.path)).c_str(),
-                static_cast<unsigned long long>(weights->receipt.copied_bytes +
-                                                weights->receipt.kernel_copied_bytes));
+                static_cast<unsigned long long>(weights.value.as<float>()[0]),
+                std::string(sluice::to_string(weights.receipt.path)).c_str(),
+                static_cast<unsigned long long>(weights.receipt.copied_bytes +
+                                                weights.receipt.kernel_copied_bytes));
     std::fflush(stdout);
     --left;
   }

@@ -49,6 +49,8 @@ TEST_CASE("a subscription asks for several steps with one message, an older peer
     CHECK(subscription.take()->step == 3);
     CHECK(publisher.answers.wants.size() == 12);
     CHECK(publisher.answers.want_messages == (older ? 12 : 2));
+    CHECK(publisher.answers.names_said == 1);
+    for (size_t i = 0; i < 12; ++i) CHECK(publisher.answers.want_steps[i] == i);
     // An answer that overtakes others waits for its turn.
     supply(publisher.answers.wants[5]);
     CHECK_FALSE(subscription.ready());

@@ -26,7 +26,9 @@ struct Answers {
   std::map<uint64_t, Code> done;        // by the peer's id
   std::map<uint64_t, uint64_t> offers;  // our offer's id by the peer's token
   std::vector<uint64_t> wants;          // ids of our requests
+  std::vector<uint64_t> want_steps;     // the step of each
   size_t want_messages = 0;             // that they came in
+  size_t names_said = 0;                // in those
   size_t bytes = 0;
   uint64_t room = ~uint64_t{0};  // messages that still fit
   bool closed = false;
@@ -57,9 +59,11 @@ class EagerStream final : public StreamLink {
     if (static_cast<wire::MessageType>(header[0]) == wire::MessageType::kWant &&
         wire::decode(header, want).ok()) {
       ++answers_.want_messages;
-      answers_.wants.push_back(want.id);
-      for (size_t i = 0; i < want.following.size(); ++i)
-        answers_.wants.push_back(want.following[i]);
+      if (!want.key.empty()) ++answers_.names_said;
+      for (size_t i = 0; i <= want.following.size(); ++i) {
+        answers_.wants.push_back(i == 0 ? want.id : want.following[i - 1]);
+        answers_.want_steps.push_back(want.about.key().step + i);
+      }
     }
     return true;
   }

@@ -112,6 +112,14 @@ class Refusals(command.CommandTest):
         [result] = self.perf("exchange_bw", "--self", "--transport", "udp", "-s", "256K", "-n", "300", "--into")["results"]
         self.assertEqual(result["iterations"], 300)
 
+    def test_the_steps_of_a_subscription_are_taken_where_that_is_asked_for(self):
+        for depth in ("1", "8", "32"):
+            [result] = self.perf("exchange_bw", "--self", "--transport", "shm", "-s", "4K", "-n", "300", "-t", depth, "--subscribe")["results"]
+            self.assertEqual((result["subscribed"], result["errors"], result["iterations"]), (True, 0, 300))
+            self.assertGreater(result["verified_bytes"], 0)
+        done = self.run_command("perf", "exchange_bw", "--self", "--transport", "shm", "-n", "100", "--subscribe", "--corrupt", expect=4)
+        self.assertIn("bytes arrived that were not sent", done.stderr)
+
     def test_whoever_fetched_reads_it_where_that_is_asked_for(self):
         for test, flags in (("exchange_bw", ("--into",)), ("exchange_bw", ()), ("exchange_lat", ())):
             with self.subTest(test=test, flags=flags):

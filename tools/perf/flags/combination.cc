@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <sluice/api/address.h>
+#include <sluice/exchange/exchange.h>
 #include <sluice/l2/carrier/interfaces.h>
 
 #include "tools/perf/flags/condition_flags.h"
@@ -177,6 +178,17 @@ void check_combination(PerfOptions& o) {
   if (o.into && o.test->verb != Verb::kExchange)
     refuse("--into", std::string(o.test->name), "fetches nothing",
            "sluice perf exchange_bw --self --into");
+  if (o.subscribe && (o.test->verb != Verb::kExchange || o.test->latency))
+    refuse("--subscribe", std::string(o.test->name), "is not exchange_bw",
+           "sluice perf exchange_bw --self --subscribe");
+  if (o.subscribe && o.into)
+    refuse("--subscribe", "--into", "fills no memory of the caller's",
+           "sluice perf exchange_bw --self --subscribe");
+  if (o.subscribe && o.tx_depth > Subscription::kMostAhead)
+    refuse(
+        "--tx-depth", std::to_string(o.tx_depth),
+        "is more than a subscription asks for at once, " + std::to_string(Subscription::kMostAhead),
+        "sluice perf exchange_bw --self --subscribe --tx-depth 32");
   if (o.default_options && !has_default_options(*o.test))
     refuse("--default-options", std::string(o.test->name), "is none of send_lat and exchange_lat",
            "sluice perf send_lat --self --default-options");

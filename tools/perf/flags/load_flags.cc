@@ -127,6 +127,9 @@ void add_load_flags(CLI::App& perf, PerfOptions& o) {
   perf.add_flag("-b,--bidirectional", o.bidirectional,
                 "send_bw, write_bw, read_bw: in both directions at once, whose figures add up");
   perf.add_flag("--into", o.into, "exchange tests: fetch into preallocated memory");
+  perf.add_flag("--subscribe", o.subscribe,
+                "exchange_bw: take the steps of a subscription, which asks for several at once "
+                "(without it each step is fetched by itself)");
   perf.add_flag(
       "--consume{line}", o.consume,
       "exchange tests: the end that fetched a tensor reads all of it, in the timed part, as "

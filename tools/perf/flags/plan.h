@@ -67,6 +67,7 @@ struct Load {
   uint32_t tensors = 1;          // exchange: tensors each side rotates over
   uint32_t qps = 1;              // connections that do this at once, each with a window of `depth`
   bool into = false;             // exchange: fetch into preallocated memory
+  bool subscribe = false;        // exchange_bw: take the steps of a subscription
   uint32_t consume_stride = 0;   // exchange: of what was fetched, a byte in so many is read before
                                  // the next one; 0: none
   bool default_options = false;  // send_lat, exchange_lat: each operation has a deadline, and
@@ -225,6 +226,7 @@ struct PerfOptions {
   bool self = false;
   bool forever = false;
   bool into = false;
+  bool subscribe = false;
   std::string consume;  // as --consume spells it; empty: nothing
   bool default_options = false;
   std::optional<uint32_t> tensors;  // exchange_lat

@@ -269,10 +269,46 @@ class ExchangeConsumer final : public ExchangeWorkload {
   std::vector<uint64_t> posted_at_;
 };
 
+// The same by a subscription.
+class ExchangeSubscriber final : public ExchangeWorkload {
+ public:
+  ExchangeSubscriber(const Side& side, const Load& load)
+      : ExchangeWorkload(side, load), taken_at_(load.depth) {}
+
+  Result<Json> prepare() override { return Json::object(); }
+  Status arm(const Round& round) override {
+    // It has asked for the steps of the next round already.
+    if (subscription_ && subscription_->next_step() == round.first_step) return Status();
+    subscription_.emplace(exchange_.subscribe(
+        "bulk", {.first_step = round.first_step, .ahead = static_cast<int>(load_.depth)}));
+    return Status();
+  }
+  // A sample is the time of as many steps as are asked for at once.
+  Status run(const Round& round, Samples* samples) override {
+    const uint64_t end = round.first_step + round.iterations;
+    taken_at_.assign(taken_at_.size(), ticks());
+    for (uint64_t step = round.first_step; step < end; ++step) {
+      SLUICE_RETURN_IF_ERROR(side_.wait_until([&] { return subscription_->ready(); }));
+      SLUICE_TRY(Delivery<Tensor> delivery, subscription_->take());
+      check(round, step, Role::kServer, delivery.value.data());
+      if (samples == nullptr) continue;
+      uint64_t& then = taken_at_[step % taken_at_.size()];
+      samples->add(ticks() - std::exchange(then, ticks()));
+    }
+    return Status();
+  }
+
+ private:
+  std::optional<Subscription> subscription_;
+  std::vector<uint64_t> taken_at_;
+};
+
 }  // namespace
 
 std::unique_ptr<Workload> make_exchange_workload(const Side& side, const Load& load) {
   if (load.test->latency) return std::make_unique<ExchangeLatency>(side, load);
+  if (side.role == Role::kClient && load.subscribe)
+    return std::make_unique<ExchangeSubscriber>(side, load);
   if (side.role == Role::kClient) return std::make_unique<ExchangeConsumer>(side, load);
   return std::make_unique<ExchangeProducer>(side, load);
 }

@@ -178,6 +178,7 @@ Json to_json(const PerfOptions& options, const Measurement& m) {
   if (m.load.test->verb == Verb::kExchange) {
     out["into"] = m.load.into;
     if (m.load.test->latency) out["tensors"] = m.load.tensors;
+    if (m.load.subscribe) out["subscribed"] = true;
     out["consumed"] = m.load.consume_stride != 0;
     if (m.load.consume_stride != 0) out["consumed_stride_bytes"] = m.load.consume_stride;
   }

@@ -121,6 +121,7 @@ class Client {
   Status measure(uint64_t size, Measurement& m) {
     m.load = make_load(*perf_.test, size, perf_.tx_depth, perf_.qps, perf_.reply_bytes);
     m.load.into = perf_.into;
+    m.load.subscribe = perf_.subscribe;
     if (!perf_.consume.empty())
       m.load.consume_stride = perf_.consume == "page" ? Load::kPageBytes : Load::kLineBytes;
     m.load.default_options = perf_.default_options;

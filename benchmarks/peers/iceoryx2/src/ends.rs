@@ -33,6 +33,9 @@ pub struct Plan {
     pub touch: Touch,
     pub slow_ns: u64,
     pub corrupt: bool,
+    /// 0: there and back. Else the near end sends one sample after the other, and the far end may
+    /// have so many that it has not received.
+    pub in_flight: usize,
     pub prefix: String,
 }
 
@@ -62,6 +65,7 @@ impl End {
         config.global.prefix = FileName::new(plan.prefix.as_bytes())?;
         let node = NodeBuilder::new().config(&config).create::<ipc::Service>()?;
         let (mine, theirs) = if near { ("there", "back") } else { ("back", "there") };
+        let waiting = plan.in_flight.max(1);
         let channel = |name: &str| -> Result<_, Failure> {
             let builder = node
                 .service_builder(&ServiceName::new(name)?)
@@ -69,9 +73,9 @@ impl End {
                 .max_publishers(1)
                 .max_subscribers(1)
                 .history_size(0)
-                .subscriber_max_buffer_size(1)
+                .subscriber_max_buffer_size(waiting)
                 .subscriber_max_borrowed_samples(1)
-                .enable_safe_overflow(true);
+                .enable_safe_overflow(plan.in_flight == 0);
             Ok(if near { builder.create()? } else { builder.open()? })
         };
         let doorbell = |name: &str| -> Result<_, Failure> {
@@ -83,6 +87,7 @@ impl End {
             .publisher_builder()
             .initial_max_slice_len(plan.size)
             .max_loaned_samples(1)
+            .backpressure_strategy(BackpressureStrategy::RetryUntilDelivered)
             .create()?;
         let subscriber = channel(theirs)?.subscriber_builder().create()?;
         let events = match plan.wait {
@@ -176,13 +181,32 @@ impl End {
         Ok(())
     }
 
+    /// In one direction. `lap` is called after each sample, at either end.
+    pub fn stream(&mut self, mut lap: impl FnMut(u64)) -> Result<(), Failure> {
+        let end = CHECKED + WARM_UP + self.plan.iterations;
+        let mut wrong = 0;
+        for step in 0..end {
+            if self.near {
+                let sample = self.produce(SEED_THERE, step)?;
+                burn(self.plan.slow_ns);
+                self.send(sample)?;
+            } else {
+                let sample = self.receive(&None)?;
+                wrong += self.check(&sample, SEED_THERE, step);
+            }
+            lap(step);
+        }
+        self.wrong += wrong;
+        Ok(())
+    }
+
     fn produce_before(&self, seed: u64, step: u64, end: u64) -> Result<Option<Outgoing>, Failure> {
         Ok(if step < end { Some(self.produce(seed, step)?) } else { None })
     }
 
     fn produce(&self, seed: u64, step: u64) -> Result<Outgoing, Failure> {
         let mut sample = self.loan()?;
-        let damaged = self.plan.corrupt && !self.near && step == 1;
+        let damaged = self.plan.corrupt && self.near == (self.plan.in_flight > 0) && step == 1;
         if step < CHECKED {
             fill(sample.payload_mut(), seed ^ step);
             if damaged {

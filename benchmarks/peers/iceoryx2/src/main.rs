@@ -6,6 +6,8 @@
 //! ends sleep, and each sample comes with a notification.
 //! --touch word: a random word of the sample is written and checked, as `sluice perf exchange_lat`
 //! does. --touch page, line: the receiver also reads a byte of each page of 4 KiB, of each line.
+//! --in-flight N: in one direction, N samples of which may wait for the receiver (spinning); the
+//! figure is samples a second, as the receiver counts them.
 
 mod ends;
 mod payload;
@@ -37,6 +39,7 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
             touch: Touch::Word,
             slow_ns: 0,
             corrupt: false,
+            in_flight: 0,
             prefix: format!("bench_iceoryx2_{}_", std::process::id()),
         },
         far: false,
@@ -57,6 +60,9 @@ fn parse(arguments: &[String]) -> Result<Options, String> {
     if options.plan.size < 8 || options.plan.size > 4 << 30 || options.plan.iterations == 0 {
         return Err("--size is from 8 to 4 GiB, --iterations at least 1".into());
     }
+    if options.plan.in_flight > 0 && options.plan.wait != Wait::Spin {
+        return Err("--in-flight is for --wait spin".into());
+    }
     Ok(options)
 }
 
@@ -67,6 +73,7 @@ fn take(options: &mut Options, flag: &str, value: &str) -> Result<(), String> {
         "--size" => plan.size = number()? as usize,
         "--iterations" => plan.iterations = number()?,
         "--slow-ns" => plan.slow_ns = number()?,
+        "--in-flight" => plan.in_flight = number()? as usize,
         "--limit-seconds" => options.limit_seconds = number()? as u32,
         "--prefix" => plan.prefix = value.into(),
         "--wait" => {
@@ -130,9 +137,29 @@ fn far(options: &Options) -> Result<u8, Failure> {
     let mut end = End::new(&options.plan, false)?;
     println!("ready");
     std::io::stdout().flush()?;
-    end.play(|_| {})?;
+    if options.plan.in_flight == 0 {
+        end.play(|_| {})?;
+        println!("wrong {}", end.wrong);
+        return Ok(0);
+    }
+    let (mut began, mut cpu) = (Instant::now(), 0.0);
+    end.stream(|step| {
+        if step + 1 == CHECKED + WARM_UP {
+            (began, cpu) = (Instant::now(), cpu_seconds());
+        }
+    })?;
+    let (seconds, cpu) = (began.elapsed().as_secs_f64(), cpu_seconds() - cpu);
     println!("wrong {}", end.wrong);
+    println!("{seconds} {cpu}");
     Ok(0)
+}
+
+/// Processor time of this process.
+fn cpu_seconds() -> f64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `now` is ours.
+    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut now) };
+    now.tv_sec as f64 + now.tv_nsec as f64 * 1e-9
 }
 
 /// Starts the peer with the flags of this process.
@@ -158,6 +185,9 @@ fn near(options: &Options, arguments: &[String]) -> Result<u8, Failure> {
     if line != "ready\n" {
         return Err("the peer did not start".into());
     }
+    if options.plan.in_flight > 0 {
+        return near_of_stream(options, &mut end, said, peer);
+    }
     let mut laps = Vec::with_capacity(options.plan.iterations as usize);
     let (mut began, mut last) = (Instant::now(), 0);
     end.play(|step| {
@@ -179,6 +209,42 @@ fn near(options: &Options, arguments: &[String]) -> Result<u8, Failure> {
         return Ok(CORRUPT);
     }
     report(options, laps, seconds);
+    Ok(0)
+}
+
+fn near_of_stream(
+    options: &Options,
+    end: &mut End,
+    mut said: impl BufRead,
+    mut peer: std::process::Child,
+) -> Result<u8, Failure> {
+    let mut began = 0.0;
+    end.stream(|step| {
+        if step + 1 == CHECKED + WARM_UP {
+            began = cpu_seconds();
+        }
+    })?;
+    let ours = cpu_seconds() - began;
+    let (mut wrong, mut figures) = (String::new(), String::new());
+    said.read_line(&mut wrong)?;
+    said.read_line(&mut figures)?;
+    peer.wait()?;
+    let wrong: u64 = wrong.trim().strip_prefix("wrong ").ok_or("the peer ended early")?.parse()?;
+    if wrong != 0 {
+        eprintln!("iceoryx2-pingpong: payload did not verify: {wrong} wrong words");
+        return Ok(CORRUPT);
+    }
+    let (seconds, theirs) = figures.trim().split_once(' ').ok_or("the peer ended early")?;
+    let (seconds, theirs): (f64, f64) = (seconds.parse()?, theirs.parse()?);
+    let count = options.plan.iterations as f64;
+    println!(
+        "{{\"name\":\"iceoryx2\",\"mode\":\"{} in flight, {}\",\"size_bytes\":{},\"iterations\":{count},\"messages_per_second\":{:.0},\"cpu_ns_per_message\":{:.1},\"verified\":true}}",
+        options.plan.in_flight,
+        options.mode[1],
+        options.plan.size,
+        count / seconds,
+        (ours + theirs) * 1e9 / count
+    );
     Ok(0)
 }
 
