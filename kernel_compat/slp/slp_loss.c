@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR Apache-2.0
-/* What is in the air: acknowledged, lost, or asked for; and how much of it there may be. */
+/* What is in the air: acknowledged, lost, or asked for. */
 #include "slp_session.h"
 
 #define SLP_FIRST_REORDER 3u /* frames; RFC 9002, 6.1.1 */
@@ -7,14 +7,6 @@
 #define SLP_LEAST_PROBE_DELAY (500 * SLP_MICROSECOND)
 #define SLP_MOST_BACKOFF 10u
 #define SLP_PROBES 2u
-#define SLP_FIRST_WINDOW 65536u
-#define SLP_LEAST_FRAMES 2u /* of the window */
-/* Who loses less than a 32nd of the last frames has a bad cable, not a queue that overflows:
- * queues that do are told by marks, by time, and by losing much more. A round alone says
- * nothing: in a short one a single loss is a large share. */
-#define SLP_LOSS_SHARE 32u
-#define SLP_LOSS_LEAST 3u
-#define SLP_LOSS_FRAMES 256u
 /* So many large frames in a row are lost, and none arrives, while small ones do: something
  * between the two takes no large ones. */
 #define SLP_LARGE_LOST 8u
@@ -26,10 +18,8 @@ void slp_loss_init(struct slp_session *s)
 	s->srtt = s->config.initial_rtt_ns;
 	s->rttvar = s->srtt / 2;
 	s->min_rtt = SLP_NEVER;
-	s->round_min_rtt = SLP_NEVER;
 	s->reorder = SLP_FIRST_REORDER;
-	s->window = s->pace_credit = SLP_FIRST_WINDOW;
-	s->slow_start_limit = SLP_NEVER;
+	slp_congestion_init(s);
 	s->loss_due = s->probe_due = SLP_NEVER;
 }
 
@@ -166,55 +156,7 @@ uint64_t slp_oldest_offset(const struct slp_session *s, uint16_t index, uint16_t
 	return none;
 }
 
-/* ---- rounds: what the window learns from one round trip */
-
-static uint64_t least_window(const struct slp_session *s)
-{
-	return SLP_LEAST_FRAMES * s->frame_limit;
-}
-
-static bool losing(struct slp_session *s)
-{
-	s->recent_lost += s->round_lost;
-	s->recent_frames += s->round_acked + s->round_lost;
-	if (s->recent_frames > SLP_LOSS_FRAMES) {
-		s->recent_frames /= 2;
-		s->recent_lost /= 2;
-	}
-	return s->round_lost > 0 && s->recent_lost >= SLP_LOSS_LEAST &&
-	       s->recent_lost * SLP_LOSS_SHARE > s->recent_frames;
-}
-
-static void end_round(struct slp_session *s)
-{
-	uint32_t share = s->round_acked ? (uint32_t)(slp_min(s->round_marked, s->round_acked) * 1024 / s->round_acked) : 0;
-	/* A queue that grows shows in time before it shows in loss. */
-	bool slow = s->min_rtt != SLP_NEVER && s->round_min_rtt != SLP_NEVER &&
-		    s->round_min_rtt > 2 * s->min_rtt + 100 * SLP_MICROSECOND;
-	uint64_t limit = (uint64_t)SLP_SENT_FRAMES * s->frame_limit;
-
-	/* RFC 8257, 3.3: alpha with g = 1/16; one reduction in a round. */
-	s->mark_share = s->mark_share - s->mark_share / 16 + share / 16;
-	if (share > 0 && s->mark_share < share / 16)
-		s->mark_share = share / 16;
-	if (losing(s)) {
-		s->window /= 2;
-		s->slow_start_limit = s->window;
-	} else if (share > 0) {
-		s->window -= s->window * slp_max(s->mark_share, 16) / 2048;
-		s->slow_start_limit = s->window;
-	} else if (slow) {
-		s->slow_start_limit = slp_min(s->slow_start_limit, s->window);
-	} else if (s->round_full) {
-		/* Only a window that was used has shown that there is room for more. */
-		s->window += s->window < s->slow_start_limit ? s->window : s->frame_limit;
-	}
-	s->window = slp_min(slp_max(s->window, least_window(s)), limit);
-	s->round_acked = s->round_lost = s->round_marked = 0;
-	s->round_min_rtt = SLP_NEVER;
-	s->round_full = false;
-	s->round_end = s->next_number;
-}
+/* ---- acknowledgements */
 
 /* Large frames that vanish while small ones arrive. */
 static void note_size(struct slp_session *s, const struct slp_sent *entry, bool arrived)
@@ -234,8 +176,6 @@ static void note_size(struct slp_session *s, const struct slp_sent *entry, bool 
 	s->small_answered = false;
 	++s->counters.frames_halved;
 }
-
-/* ---- acknowledgements */
 
 static void take_rtt(struct slp_session *s, uint64_t sample, uint64_t age)
 {
@@ -419,7 +359,7 @@ enum slp_drop slp_on_ack(struct slp_session *s, uint64_t now, const struct slp_b
 		s->backoff = 0;
 	detect_losses(s, now);
 	if (s->largest_acked >= s->round_end && s->round_acked > 0)
-		end_round(s);
+		slp_round_ended(s);
 	slp_set_probe_timer(s, now);
 	return SLP_TAKEN;
 }

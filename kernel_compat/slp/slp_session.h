@@ -190,7 +190,7 @@ struct slp_session {
 	uint32_t backoff, hellos;
 	uint64_t reorder;
 
-	/* congestion */
+	/* congestion: slp_congestion.c */
 	uint64_t window, slow_start_limit;
 	uint64_t round_end, round_acked, round_lost, round_marked;
 	uint64_t round_min_rtt, recent_lost, recent_frames;
@@ -295,6 +295,11 @@ void slp_seen_add(struct slp_session *s, uint64_t number, uint64_t now, uint8_t 
 void slp_seen_fill_base(struct slp_session *s, uint64_t now, struct slp_base *base);
 uint32_t slp_seen_ranges(const struct slp_session *s, uint8_t *payload);
 void slp_seen_acknowledged(struct slp_session *s);
+
+/* slp_congestion.c */
+void slp_congestion_init(struct slp_session *s);
+/* What was in the air when it began is answered or lost. */
+void slp_round_ended(struct slp_session *s);
 
 /* slp_loss.c */
 void slp_loss_init(struct slp_session *s);

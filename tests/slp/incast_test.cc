@@ -91,4 +91,30 @@ TEST_CASE(
   }
 }
 
+// As many lost frames as no queue would lose without filling first.
+TEST_CASE("five and ten frames in a hundred lost at random cost less than going back to them",
+          "[slp][loss]") {
+  for (uint16_t mtu : {uint16_t{1500}, uint16_t{9000}}) {
+    for (uint64_t round_trip : {10, 50, 200, 1000}) {
+      for (uint32_t lost : {50, 100}) {
+        Setting setting{.senders = 1,
+                        .bytes_each = 32 << 20,
+                        .delay = round_trip * kMicrosecond / 4,
+                        .pull_budget = 2 << 20,
+                        .mtu = mtu,
+                        .lost_per_mille = lost};
+        std::string name = "MTU " + std::to_string(mtu) + ", " + std::to_string(round_trip) +
+                           " us, " + std::to_string(lost / 10) + " % lost";
+        double back = go_back_n(setting);
+        for (bool pull : {true, false}) {
+          setting.pull = pull;
+          Result lossy = measure((name + (pull ? ", pull" : ", push")).c_str(), setting);
+          std::printf("%-32s go-back-N %.2f\n", "", back);
+          CHECK(lossy.used > back);
+        }
+      }
+    }
+  }
+}
+
 }  // namespace sluice::slp

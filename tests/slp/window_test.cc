@@ -1,5 +1,5 @@
-// What the window learns from a round trip in which nothing is lost: it doubles while the time
-// stays the same, and no longer once that grows.
+// What the window learns from a round trip. It doubles while the time stays the same, and no longer
+// once that grows. Loss halves it only if time, or very much loss, says that a queue was full.
 #include <deque>
 
 #include "tests/slp/table.h"
@@ -23,8 +23,8 @@ struct Stream {
     slp_view_of(pair.server.session, &view);
     return view.window_bytes;
   }
-  // What the server says arrives after so long; what the client answers, at once. Both are asked
-  // all the time.
+  // What the server says arrives after so long, but for every so-manieth frame; what the client
+  // answers, at once. Both are asked all the time.
   void run(uint64_t rtt, uint64_t round_trips) {
     for (uint64_t end = pair.now + round_trips * rtt; pair.now < end;
          pair.now += 5 * kMicrosecond) {
@@ -33,11 +33,14 @@ struct Stream {
       for (; !way.empty() && way.front().first <= pair.now; way.pop_front())
         (void)pair.client.hear(way.front().second, pair.now);
       for (const Frame& frame : pair.client.say(pair.now)) (void)pair.server.hear(frame, pair.now);
-      for (Frame& frame : pair.server.say(pair.now))
-        way.emplace_back(pair.now + rtt, std::move(frame));
+      for (Frame& frame : pair.server.say(pair.now)) {
+        if (lose_each == 0 || ++said % lose_each != 0)
+          way.emplace_back(pair.now + rtt, std::move(frame));
+      }
     }
   }
   std::deque<std::pair<uint64_t, Frame>> way;
+  uint64_t lose_each = 0, said = 0;  // 0: none
   Pair pair{1452, 16 << 20};
 };
 
@@ -61,6 +64,29 @@ TEST_CASE("a round trip that grows to more than twice ends the doubling before a
   // that is 5.7 times as much.
   CHECK(stream.window() <= 4 * first + 10 * 1500);
   CHECK(slp_counters_of(stream.pair.server.session)->resent == 0);
+}
+
+TEST_CASE("loss that takes no time is a bad cable's, and the window goes on", "[slp]") {
+  Stream stream;
+  uint64_t first = stream.window();
+  stream.lose_each = 10;
+  stream.run(90 * kMicrosecond, 30);
+  CAPTURE(first, stream.window());
+  CHECK(stream.window() >= 4 * first);
+  CHECK(slp_counters_of(stream.pair.server.session)->resent > 20);
+}
+
+TEST_CASE("the same loss halves the window if the round trip grew, and so does much more of it",
+          "[slp]") {
+  for (uint64_t rtt : {90 * kMicrosecond, 150 * kMicrosecond}) {
+    Stream stream;
+    stream.run(90 * kMicrosecond, 10);
+    uint64_t first = stream.window();
+    stream.lose_each = rtt == 90 * kMicrosecond ? 3 : 10;
+    stream.run(rtt, 20);
+    CAPTURE(rtt, first, stream.window());
+    CHECK(stream.window() <= first / 4);
+  }
 }
 
 }  // namespace
