@@ -76,3 +76,11 @@ void slp_round_ended(struct slp_session *s)
 	s->round_full = false;
 	s->round_end = s->next_number;
 }
+
+void slp_not_lost(struct slp_session *s)
+{
+	if (s->round_lost > 0)
+		--s->round_lost;
+	else if (s->recent_lost > 0)
+		--s->recent_lost;
+}

@@ -219,6 +219,7 @@ static void note_spurious(struct slp_session *s, uint64_t number)
 	uint64_t distance = s->largest_acked > number ? s->largest_acked - number : 0;
 
 	++s->counters.spurious;
+	slp_not_lost(s);
 	s->reorder = slp_min(slp_max(s->reorder, distance + 1), SLP_MOST_REORDER);
 }
 

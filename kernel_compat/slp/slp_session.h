@@ -300,6 +300,8 @@ void slp_seen_acknowledged(struct slp_session *s);
 void slp_congestion_init(struct slp_session *s);
 /* What was in the air when it began is answered or lost. */
 void slp_round_ended(struct slp_session *s);
+/* A frame that counts as lost was only late. */
+void slp_not_lost(struct slp_session *s);
 
 /* slp_loss.c */
 void slp_loss_init(struct slp_session *s);

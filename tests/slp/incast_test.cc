@@ -117,4 +117,18 @@ TEST_CASE("five and ten frames in a hundred lost at random cost less than going 
   }
 }
 
+// The first probes leave before the first answer can be here.
+TEST_CASE("a round trip that is longer than was assumed does not end the doubling of the window",
+          "[slp][loss]") {
+  for (bool pull : {true, false}) {
+    Result result = measure(pull ? "20 ms, pull" : "20 ms, push", {.senders = 1,
+                                                                   .pull = pull,
+                                                                   .bytes_each = 32 << 20,
+                                                                   .delay = 5000 * kMicrosecond,
+                                                                   .pull_budget = 2 << 20});
+    CHECK(result.probes > 4);
+    CHECK(result.used > 0.04);
+  }
+}
+
 }  // namespace sluice::slp
