@@ -122,6 +122,10 @@ struct slp_link {
 struct slp_node {
 	uint64_t pull_budget; /* bytes asked of all peers and not yet here */
 	uint64_t pulling;     /* of these, now; without those that peers failed to bring */
+	uint64_t pull_window; /* of the budget, as much as marks leave: slp_node.c */
+	uint64_t round_brought, round_marked; /* bytes, since the window was last looked at */
+	uint32_t mark_share;  /* of 1024 */
+	bool growing;	      /* nothing was marked yet */
 	struct slp_link hungry; /* shares whose sessions wait for budget, in order */
 };
 void slp_node_init(struct slp_node *node, uint64_t pull_budget);

@@ -97,7 +97,7 @@ enum slp_drop slp_data_arrive(struct slp_session *s, const struct slp_frame *fra
 	if (placed == 0)
 		++s->counters.late;
 	sink->placed += placed;
-	slp_sink_placed(s, sink, number, placed);
+	slp_sink_placed(s, sink, number, placed, frame->ce || (base->flags & SLP_FLAG_CE));
 	return SLP_TAKEN;
 }
 

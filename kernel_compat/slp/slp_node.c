@@ -9,9 +9,15 @@
  * while others hold the rest begins at once. So at most sixteen owe more. */
 #define SLP_RESERVE_PART 8u
 #define SLP_LITTLE_PART 16u
-/* What a new peer may owe: twice the window that its sender begins with. Each byte that comes
- * adds one, so that this doubles in a round trip as that window does. */
-#define SLP_FIRST_OWED (128 * (uint64_t)1024)
+/* What a new peer may owe: so little that many that bring nothing do not hold all that the node may
+ * ask for at first. Each byte that comes adds SLP_TRUST. */
+#define SLP_FIRST_OWED (SLP_FIRST_ASKED / 8)
+
+/* What the node may ask for at first, and at least however much is marked. */
+#define SLP_FIRST_ASKED (128 * (uint64_t)1024)
+#define SLP_LEAST_ASKED (32 * (uint64_t)1024)
+/* Units of both sizes, and the largest frame of usual networks. */
+#define SLP_ASKED_AT_ONCE (6 * (uint64_t)SLP_UNIT_BYTES)
 
 /* ---- lists */
 
@@ -58,6 +64,8 @@ void slp_node_init(struct slp_node *node, uint64_t pull_budget)
 {
 	memset(node, 0, sizeof(*node));
 	node->pull_budget = pull_budget;
+	node->pull_window = SLP_FIRST_ASKED;
+	node->growing = true;
 	link_init(&node->hungry);
 }
 
@@ -75,31 +83,48 @@ void slp_node_join(struct slp_session *s)
 	s->asked_limit = s->stall_due = SLP_NEVER;
 }
 
+static uint64_t node_window(const struct slp_node *node)
+{
+	return slp_min(node->pull_window, node->pull_budget);
+}
+
 /* Most that the node may have asked for when this share asks for more. */
 static uint64_t node_limit(const struct slp_node *node, const struct slp_share *share)
 {
-	if (share->pulling < node->pull_budget / SLP_LITTLE_PART)
-		return node->pull_budget;
-	return node->pull_budget - node->pull_budget / SLP_RESERVE_PART;
+	uint64_t window = node_window(node);
+
+	if (share->pulling < window / SLP_LITTLE_PART)
+		return window;
+	return window - window / SLP_RESERVE_PART;
 }
 
 uint64_t slp_node_ahead(const struct slp_session *s)
 {
-	const struct slp_node *node = s->config.node;
-	uint64_t most = slp_min(SLP_PULL_AHEAD(s), node->pull_budget - node->pull_budget / SLP_RESERVE_PART);
+	uint64_t window = node_window(s->config.node);
+	uint64_t most = slp_min(SLP_PULL_AHEAD(s), window - window / SLP_RESERVE_PART);
 
 	return slp_max(slp_unit_bytes(s), slp_min(most, slp_min(s->share->limit, s->asked_limit)));
+}
+
+/* In pieces that fill frames, unless little is under way anyway. */
+static uint64_t room_below(const struct slp_node *node, uint64_t limit)
+{
+	uint64_t room;
+
+	if (node->pulling >= limit)
+		return 0;
+	room = limit - node->pulling;
+	return node->pulling < limit / 2 ? room : room - room % SLP_ASKED_AT_ONCE;
 }
 
 uint64_t slp_node_room(const struct slp_session *s)
 {
 	const struct slp_share *share = s->share;
-	const struct slp_node *node = s->config.node;
-	uint64_t limit = node_limit(node, share);
 
-	if (node->pulling >= limit || share->pulling >= share->limit || s->asked >= s->asked_limit)
+	if (share->pulling >= share->limit || s->asked >= s->asked_limit)
 		return 0;
-	return slp_min(limit - node->pulling, slp_min(share->limit - share->pulling, s->asked_limit - s->asked));
+	return slp_min(room_below(s->config.node, node_limit(s->config.node, share)),
+		       slp_min(share->limit - share->pulling, s->asked_limit - s->asked));
 }
 
 /* ---- who waits */
@@ -134,15 +159,15 @@ struct slp_session *slp_node_next(struct slp_node *node)
 {
 	uint32_t passed;
 
-	if (node->pulling >= node->pull_budget)
-		return 0;
+	if (room_below(node, node_window(node)) == 0)
+		return 0; /* for nobody, and all keep their turn */
 	for (passed = 0; passed <= SLP_LITTLE_PART && !link_empty(&node->hungry); ++passed) {
 		struct slp_share *share = share_of(node->hungry.next);
 
 		link_remove(&share->queued);
 		if (link_empty(&share->hungry) || share->pulling >= share->limit)
 			continue; /* it comes again when it may owe more */
-		if (node->pulling < node_limit(node, share)) {
+		if (room_below(node, node_limit(node, share)) > 0) {
 			struct slp_session *s = session_of(share->hungry.next);
 
 			link_remove(&s->hungry);
@@ -156,6 +181,11 @@ struct slp_session *slp_node_next(struct slp_node *node)
 
 void slp_node_asked(struct slp_session *s, uint64_t bytes)
 {
+	struct slp_node *node = s->config.node;
+
+	/* What was learned before a pause may be old. */
+	if (node->pulling == 0)
+		node->pull_window = slp_max(slp_min(node->pull_window, SLP_FIRST_ASKED), node->pull_window / 2);
 	s->asked += bytes;
 	s->share->pulling += bytes;
 	s->config.node->pulling += bytes;
@@ -172,4 +202,32 @@ void slp_node_free(struct slp_session *s, uint64_t bytes)
 void slp_node_pass(struct slp_session *s)
 {
 	link_remove(&s->hungry);
+}
+
+/* ---- the window: as much of the budget as does not fill a switch's queue, by RFC 8257 */
+
+void slp_node_brought(struct slp_node *node, uint64_t bytes, bool marked)
+{
+	uint64_t window = node_window(node);
+	bool used = node->pulling >= window / 2;
+	uint32_t share;
+
+	node->round_brought += bytes;
+	node->round_marked += marked ? bytes : 0;
+	/* Half as much more for all that comes, until the first mark: it has waited behind what it
+	 * tells of, and as much comes before it. */
+	if (node->growing && node->round_marked == 0 && used)
+		window += bytes / 2;
+	if (node->round_brought >= window) {
+		share = (uint32_t)(node->round_marked * 1024 / node->round_brought);
+		node->mark_share = node->growing ? share : node->mark_share - node->mark_share / 16 + share / 16;
+		if (share > 0) {
+			window -= window * slp_max(node->mark_share, 16) / 2048;
+			node->growing = false;
+		} else if (used && !node->growing) {
+			window += slp_max(window / 8, SLP_ASKED_AT_ONCE);
+		}
+		node->round_brought = node->round_marked = 0;
+	}
+	node->pull_window = slp_min(slp_max(window, SLP_LEAST_ASKED), node->pull_budget);
 }

@@ -10,6 +10,9 @@
  * round trip from holding the budget. */
 #define SLP_LEAST_STALL (10 * (uint64_t)SLP_MILLISECOND)
 #define SLP_MOST_STALL (250 * (uint64_t)SLP_MILLISECOND)
+/* What a peer may owe grows by so much for each byte that comes: to three times as much in a round
+ * trip, since it begins with less than its sender's window, which doubles. */
+#define SLP_TRUST 2u
 /* Sessions that are given budget in one call. */
 #define SLP_SERVED_AT_ONCE 16u
 
@@ -49,12 +52,13 @@ void slp_owed_give_back(struct slp_session *s, uint64_t bytes)
 		slp_transfers_work(s);
 }
 
-void slp_owed_brought(struct slp_session *s, uint64_t bytes)
+void slp_owed_brought(struct slp_session *s, uint64_t bytes, bool marked)
 {
 	uint64_t budget = s->config.node->pull_budget;
 
+	slp_node_brought(s->config.node, bytes, marked);
 	s->round_brought += bytes;
-	s->share->limit = slp_max(s->share->limit, slp_min(s->share->limit + bytes, budget));
+	s->share->limit = slp_max(s->share->limit, slp_min(s->share->limit + SLP_TRUST * bytes, budget));
 	if (s->asked_limit != SLP_NEVER)
 		s->asked_limit = s->asked_limit + bytes < budget ? s->asked_limit + bytes : SLP_NEVER;
 	slp_owed_give_back(s, bytes);

@@ -64,7 +64,9 @@ bool slp_grant_more(struct slp_session *s, uint32_t index)
 {
 	struct slp_sink *pull = &s->pulls[index];
 	uint64_t ahead = slp_node_ahead(s), room = slp_node_room(s);
-	uint64_t wanted = slp_min(pull->total, pull->floor * slp_unit_bytes(s) + ahead);
+	/* What is here beyond a hole is not asked for any more. */
+	uint64_t most = (pull->floor + SLP_TRANSFER_UNITS) * slp_unit_bytes(s);
+	uint64_t wanted = slp_min(pull->total, slp_min(most, pull->placed + ahead));
 	uint64_t step, limit;
 	uint32_t number = slp_transfer_number(index, pull->generation, false);
 

@@ -353,6 +353,8 @@ uint64_t slp_node_ahead(const struct slp_session *s);
 uint64_t slp_node_room(const struct slp_session *s);
 void slp_node_asked(struct slp_session *s, uint64_t bytes);
 void slp_node_free(struct slp_session *s, uint64_t bytes);
+/* Bytes that were asked for are here; `marked`: congestion was experienced on the way. */
+void slp_node_brought(struct slp_node *node, uint64_t bytes, bool marked);
 /* A pull could not ask for all that it wants. */
 void slp_node_wait(struct slp_session *s);
 /* It waits no more. */
@@ -370,14 +372,14 @@ bool slp_grant_more(struct slp_session *s, uint32_t index);
 void slp_transfers_work(struct slp_session *s);
 
 /* slp_owed.c */
-void slp_owed_brought(struct slp_session *s, uint64_t bytes);
+void slp_owed_brought(struct slp_session *s, uint64_t bytes, bool marked);
 void slp_owed_give_back(struct slp_session *s, uint64_t bytes);
 /* Begins to wait for what was asked for. */
 void slp_owed_watch(struct slp_session *s, uint64_t now);
 void slp_owed_on_timer(struct slp_session *s, uint64_t now);
 
 /* slp_transfer.c */
-void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed);
+void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed, bool marked);
 void slp_end_pull(struct slp_session *s, struct slp_sink *pull, enum slp_status status, bool tell);
 void slp_end_push(struct slp_session *s, uint32_t index, enum slp_status status, bool tell);
 void slp_stop_serving(struct slp_session *s, uint32_t index);

@@ -101,15 +101,15 @@ void slp_end_push(struct slp_session *s, uint32_t index, enum slp_status status,
 }
 
 /* More of a sink is in place. */
-void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed)
+void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed, bool marked)
 {
 	if (!(number & SLP_TRANSFER_PUSH)) {
 		if (sink->placed == sink->total) {
 			/* What was granted is here: slp_end_pull() has nothing more to give back. */
-			slp_owed_brought(s, placed);
+			slp_owed_brought(s, placed, marked);
 			slp_end_pull(s, sink, SLP_OK, true);
 		} else {
-			slp_owed_brought(s, placed);
+			slp_owed_brought(s, placed, marked);
 			if (!s->pulls_short)
 				slp_grant_more(s, number & 0xffff);
 		}

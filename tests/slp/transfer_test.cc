@@ -291,7 +291,7 @@ TEST_CASE(
 }
 
 TEST_CASE("transfers under way take turns, frame by frame", "[slp]") {
-  constexpr uint64_t kBytes = 150 * SLP_UNIT_BYTES;  // all that are pulled are within the budget
+  constexpr uint64_t kBytes = 15 * SLP_UNIT_BYTES;  // all that are pulled are asked for at once
   for (bool pull : {true, false}) {
     Pair pair;
     uint32_t handle = pair.lend(1, kBytes, SLP_READ | SLP_WRITE);
