@@ -3,7 +3,10 @@
 #include "slp_session.h"
 
 #define SLP_FIRST_WINDOW 65536u
-#define SLP_LEAST_FRAMES 2u /* of the window */
+/* Nobody asked for what a push brings, nor knows how many begin at once: four small frames, and half
+ * as much more in a round trip; where so much was never marked, twice as much. */
+#define SLP_FIRST_PUSH (4 * SLP_USUAL_FRAME)
+#define SLP_SOME_PUSH 32768u
 /* Who loses less than a 32nd of the last frames has a bad cable, not a queue that overflows. Up to
  * a quarter the round trip decides: a queue that overflows was full, and that takes time to pass.
  * A round alone says nothing: in a short one a single loss is a large share. */
@@ -20,11 +23,21 @@ void slp_congestion_init(struct slp_session *s)
 	s->round_min_rtt = SLP_NEVER;
 	s->window = s->pace_credit = SLP_FIRST_WINDOW;
 	s->slow_start_limit = SLP_NEVER;
+	s->push_window = SLP_FIRST_PUSH;
 }
 
+/* The doubling is over: from now on the window is that of pushes as well. */
+static void end_doubling(struct slp_session *s)
+{
+	if (s->pushed)
+		s->window = slp_min(s->window, s->push_window);
+	s->push_window = SLP_NEVER;
+}
+
+/* One frame: what 64 senders of 9,000 bytes have in the air fills no switch. */
 static uint64_t least_window(const struct slp_session *s)
 {
-	return SLP_LEAST_FRAMES * s->frame_limit;
+	return slp_max(s->frame_limit, 2 * SLP_USUAL_FRAME);
 }
 
 /* Frames had to wait in a queue, or nothing says that they had not. */
@@ -58,7 +71,13 @@ void slp_round_ended(struct slp_session *s)
 	s->mark_share = s->mark_share - s->mark_share / 16 + share / 16;
 	if (share > 0 && s->mark_share < share / 16)
 		s->mark_share = share / 16;
+	if (s->push_window != SLP_NEVER && share > 0) {
+		s->mark_share = share; /* RFC 8257 begins with all: the doubling went too far */
+		end_doubling(s);
+	}
 	if (losing(s)) {
+		if (s->push_window != SLP_NEVER)
+			end_doubling(s);
 		s->window /= 2;
 		s->slow_start_limit = s->window;
 	} else if (share > 0) {
@@ -69,6 +88,8 @@ void slp_round_ended(struct slp_session *s)
 	} else if (s->round_full) {
 		/* Only a window that was used has shown that there is room for more. */
 		s->window += s->window < s->slow_start_limit ? s->window : s->frame_limit;
+		if (s->push_window < limit)
+			s->push_window += s->push_window > SLP_SOME_PUSH ? s->push_window : s->push_window / 2;
 	}
 	s->window = slp_min(slp_max(s->window, least_window(s)), limit);
 	s->round_acked = s->round_lost = s->round_marked = 0;

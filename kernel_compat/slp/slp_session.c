@@ -473,7 +473,7 @@ void slp_view_of(const struct slp_session *s, struct slp_view *out)
 	out->srtt_ns = s->srtt;
 	out->rttvar_ns = s->rttvar;
 	out->min_rtt_ns = s->min_rtt;
-	out->window_bytes = s->window;
+	out->window_bytes = s->pushed ? slp_min(s->window, s->push_window) : s->window;
 	out->in_flight_bytes = s->in_flight;
 	out->reorder = (uint32_t)s->reorder;
 	out->mark_share_1024 = s->mark_share;

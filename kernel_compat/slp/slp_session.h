@@ -192,9 +192,11 @@ struct slp_session {
 
 	/* congestion: slp_congestion.c */
 	uint64_t window, slow_start_limit;
+	uint64_t push_window; /* pushes leave so much in the air, until the doubling has ended */
 	uint64_t round_end, round_acked, round_lost, round_marked;
 	uint64_t round_min_rtt, recent_lost, recent_frames;
 	bool round_full; /* the window was a limit */
+	bool pushed;	 /* DATA of a push has left */
 	uint32_t mark_share; /* of 1024 */
 	uint16_t peer_ce;
 	uint16_t acked_run; /* what came last with largest_acked: numbers in a row below it */

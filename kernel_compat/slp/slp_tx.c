@@ -67,13 +67,14 @@ static void ack_frame(struct slp_session *s, uint64_t now, struct slp_tx *out)
 }
 
 /* Accounts for a frame that wants an answer. */
-static uint8_t sent_flags(struct slp_session *s, uint32_t wire, bool again)
+static uint8_t sent_flags(struct slp_session *s, uint32_t wire, bool again, bool push)
 {
 	uint8_t flags = again ? SLP_FLAG_AGAIN | SLP_FLAG_ACKREQ : 0;
+	uint64_t window = push ? slp_min(s->window, s->push_window) : s->window;
 
 	s->since_request += wire;
 	/* A window holds four answers at least, however long the peer might wait for company. */
-	if (s->since_request >= s->window / 4 || s->in_flight + 2 * s->frame_limit > s->window)
+	if (s->since_request >= window / 4 || s->in_flight + 2 * s->frame_limit > window)
 		flags |= SLP_FLAG_ACKREQ;
 	if (flags & SLP_FLAG_ACKREQ)
 		s->since_request = 0;
@@ -115,6 +116,14 @@ static uint32_t data_room(const struct slp_session *s)
 	return room_in(s, s->frame_limit, SLP_SENT_DATA);
 }
 
+/* Of a push, as long as its window only grew, a quarter of that: the first mark comes sooner. */
+static uint32_t push_room(const struct slp_session *s)
+{
+	uint64_t frame = slp_max(s->push_window / 4, slp_small_frame(s));
+
+	return room_in(s, (uint32_t)slp_min(frame, s->frame_limit), SLP_SENT_DATA);
+}
+
 static void eager_frame(struct slp_session *s, uint64_t now, struct slp_tx *out, struct slp_sent entry, bool again)
 {
 	struct slp_stream_tx *tx = &s->tx[entry.index];
@@ -129,7 +138,7 @@ static void eager_frame(struct slp_session *s, uint64_t now, struct slp_tx *out,
 	out->piece[1] = tx->ring;
 	out->piece_bytes[1] = entry.bytes - first;
 	entry.kind = SLP_SENT_EAGER;
-	finish(s, now, out, SLP_EAGER, sent_flags(s, slp_wire_bytes(s, &entry), again), 0, entry.bytes);
+	finish(s, now, out, SLP_EAGER, sent_flags(s, slp_wire_bytes(s, &entry), again, false), 0, entry.bytes);
 	remember(s, now, &entry);
 }
 
@@ -146,7 +155,7 @@ static void data_frame(struct slp_session *s, uint64_t now, struct slp_tx *out, 
 	out->offset = source->base + entry.offset;
 	out->bytes = entry.bytes;
 	entry.kind = SLP_SENT_DATA;
-	finish(s, now, out, SLP_DATA, sent_flags(s, slp_wire_bytes(s, &entry), again), 0, entry.bytes);
+	finish(s, now, out, SLP_DATA, sent_flags(s, slp_wire_bytes(s, &entry), again, entry.index & SLP_TRANSFER_PUSH), 0, entry.bytes);
 	remember(s, now, &entry);
 }
 
@@ -189,6 +198,15 @@ static uint64_t pace_due(const struct slp_session *s)
 static bool window_open(struct slp_session *s, uint32_t bytes)
 {
 	if (s->probes > 0 || s->in_flight + bytes <= s->window)
+		return true;
+	s->round_full = true;
+	return false;
+}
+
+static bool push_window_open(struct slp_session *s, uint32_t bytes)
+{
+	s->pushed = true;
+	if (s->probes > 0 || s->in_flight == 0 || s->in_flight + bytes <= s->push_window)
 		return true;
 	s->round_full = true;
 	return false;
@@ -287,16 +305,19 @@ static bool send_data(struct slp_session *s, uint64_t now, struct slp_tx *out)
 		uint16_t index = slp_source_at(turn);
 		struct slp_source *source = slp_source_of(s, index);
 		uint64_t ready = slp_source_ready(s, index);
+		bool push = index & SLP_TRANSFER_PUSH;
 		struct slp_sent entry = {.index = index, .generation = source->generation, .offset = source->next};
 
 		left &= ~((uint32_t)1 << turn);
 		if (ready == 0)
 			continue;
-		entry.bytes = (uint16_t)slp_min(ready, data_room(s));
+		entry.bytes = (uint16_t)slp_min(ready, push ? push_room(s) : data_room(s));
 		/* Only the last of a transfer is not whole; a grant may end anywhere. */
 		if (source->next + entry.bytes < source->total)
 			entry.bytes = (uint16_t)slp_whole_units(s, entry.bytes);
 		if (entry.bytes == 0)
+			continue;
+		if (push && !push_window_open(s, entry.bytes + SLP_BASE_BYTES))
 			continue;
 		s->round_robin = turn;
 		if (!may_leave(s, now, entry.bytes + SLP_BASE_BYTES))

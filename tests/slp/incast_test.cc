@@ -44,10 +44,10 @@ TEST_CASE("eight and sixty-four senders share it, and the queue stays bounded", 
           {.senders = senders, .pull = pull, .bytes_each = uint64_t{senders == 8 ? 8u : 2u} << 20});
       CHECK(result.used > 0.8);
       CHECK(result.jain >= 0.9);
-      if (!pull) continue;
       CHECK(result.dropped == 0);
       CHECK(result.used >= 0.98);
-      CHECK(result.most_queued <= 200 << 10);  // twice the mark
+      // Twice the mark, but for 64 that push: a frame of each is more.
+      CHECK(result.most_queued <= (pull || senders == 8 ? 200 : 600) << 10);
     }
   }
 }
