@@ -174,7 +174,7 @@ TEST_CASE("after more lost frames than a key seals both go on", "[slp][seal]") {
     lost += from_client;
     return !from_client && (++seen % 2 == 0 || seen < 3);
   };
-  for (int i = 0; i < 200 && lost < 3 << SLP_LEAST_EPOCH_BITS; ++i) {
+  for (int i = 0; i < 270 && lost < 3 << SLP_LEAST_EPOCH_BITS; ++i) {
     (void)pair.client.send("m");
     (void)pair.server.send("y");
     (void)slp_pull(pair.client.session, 99, 0, 1, 50);  // of no handle
