@@ -59,7 +59,8 @@ struct ArenaOptions {
   // Most bytes of extents, whole 2 MiB of it; 0: $SLUICE_ARENA_LIMIT (for example 8G),
   // else half of the machine's memory (or of the cgroup's limit).
   size_t limit_bytes = 0;
-  size_t first_extent_bytes = size_t{64} << 20;  // each next one doubles
+  // Each next one doubles. All its pages are there at once: what a process takes that sends little.
+  size_t first_extent_bytes = size_t{8} << 20;
   size_t largest_extent_bytes = size_t{1} << 30;
   // Kept free for receives, in one piece and for the default audience, so that sending
   // can never stop receiving, also not by fragmentation.

@@ -42,6 +42,7 @@ CASES = [
     ("shm_ring_copy", ["--mode", "in"] + RING, "seconds"),
     ("shm_ring_copy", ["--mode", "out"] + RING, "seconds"),
     ("shm_ring_copy", ["--mode", "both"] + RING, "seconds"),
+    ("first_message", ["--size", "4194304", "-n", "3"], "seconds"),
     ("malloc_pair", ["-n", "1000"], "seconds"),
     ("operation_cost", ["--mode", "system_call", "-n", "1000"], "seconds"),
     ("operation_cost", ["--mode", "lock", "-n", "1000"], "seconds"),
