@@ -193,6 +193,54 @@ TEST_CASE("BYE and the end of the first stream count when the others are read ou
   pair.close();
 }
 
+// One stream is being opened, and the peer was asked to take it.
+struct OneJoining final : StreamSource {
+  void ask_for_streams(TcpLink&) override {}
+  bool joining(const TcpLink&) const override { return open; }
+  void stop_opening(TcpLink&) override {}
+  void forget(TcpLink&) override {}
+  bool open = true;
+};
+
+TEST_CASE("BYE and the end wait for a stream that the peer may have taken", "[tcp][streams]") {
+  const bool says_bye = GENERATE(true, false);
+  OneJoining joining;
+  LoneContext lone(Waiting::kSleep, &joining);
+  LinkAndPeer pair(lone);
+  if (says_bye) write_all(pair.peer.value(), frame(wire::Bye{}));
+  pair.peer = says_bye ? std::move(pair.peer) : Descriptor();
+  pair.pump();
+  CHECK(pair.client.messages.empty());
+  CHECK(pair.client.down_calls == 0);
+  joining.open = false;
+  pair.link->streams_changed();
+  pair.pump_until([&] { return !pair.client.messages.empty() || pair.client.down_calls > 0; });
+  CHECK(pair.client.messages.size() == (says_bye ? 1u : 0u));
+  pair.close();
+}
+
+TEST_CASE("who has said BYE does not wait for streams that are still joining", "[tcp][streams]") {
+  const bool before = GENERATE(true, false), says_bye = GENERATE(true, false);
+  const uint64_t overdue = read_counter("tcp.streams_overdue");
+  OneJoining joining;
+  LoneContext lone(Waiting::kSleep, &joining);
+  LinkAndPeer pair(lone);
+  if (before) REQUIRE(pair.send(frame(wire::Bye{})));
+  if (says_bye) write_all(pair.peer.value(), frame(wire::Bye{}));
+  // The end is an orderly one, or the answer to our BYE would be a reset.
+  if (!says_bye) ::shutdown(pair.peer.value(), SHUT_WR);
+  if (!before) {
+    pair.pump();
+    CHECK(pair.client.messages.empty());
+    CHECK(pair.client.down_calls == 0);
+    REQUIRE(pair.send(frame(wire::Bye{})));
+  }
+  pair.pump_until([&] { return !pair.client.messages.empty() || pair.client.down_calls > 0; });
+  CHECK(pair.client.messages.size() == (says_bye ? 1u : 0u));
+  CHECK(read_counter("tcp.streams_overdue") == overdue);
+  pair.close();
+}
+
 TEST_CASE("a peer that says BYE and keeps its streams open is not waited for", "[tcp][streams]") {
   LoneContext lone;
   Several pair(lone);

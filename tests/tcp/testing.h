@@ -48,7 +48,10 @@ class DescriptorAudit {
 // Drives a LinkGroup as the real provider does, without sessions.
 class GroupProvider final : public Provider {
  public:
-  explicit GroupProvider(ContextCore& context) : group(context) { in_use_ = true; }
+  explicit GroupProvider(ContextCore& context, StreamSource* streams = nullptr)
+      : group(context, streams) {
+    in_use_ = true;
+  }
   Scheme scheme() const override { return Scheme::kTcp; }
   Task<Result<std::shared_ptr<EndpointCore>>> start_connect(const Address&,
                                                             const ConnectOptions&) override {
@@ -75,10 +78,10 @@ class GroupProvider final : public Provider {
 };
 
 struct LoneContext {
-  explicit LoneContext(Waiting waiting = Waiting::kSleep)
+  explicit LoneContext(Waiting waiting = Waiting::kSleep, StreamSource* streams = nullptr)
       : context({.arena = {}, .arena_options = {}, .waiting = waiting}, nullptr) {
     REQUIRE(context.initialise().ok());
-    auto provider = std::make_unique<GroupProvider>(context);
+    auto provider = std::make_unique<GroupProvider>(context, streams);
     group = &provider->group;
     context.add_provider(std::move(provider));
   }

@@ -96,6 +96,7 @@ void TcpLink::end_further() {
     stream.ending_ = true;
     stream.end_writing_if_empty();
   });
+  streams_changed();
 }
 
 void TcpLink::end_writing_if_empty() {
@@ -103,10 +104,12 @@ void TcpLink::end_writing_if_empty() {
   ::shutdown(fd_.value(), SHUT_WR);
 }
 
+// Behind our BYE no DATA is wanted. So one that is still joining is not waited for: a peer whose
+// endpoint is closed may never look at it.
 bool TcpLink::further_read_out() const {
   bool all = true;
   for_each_further([&all](const TcpLink& stream) { all = all && stream.read_out_; });
-  return overdue_ || (all && !group_->joining(*this));
+  return overdue_ || (all && (ending_ || !group_->joining(*this)));
 }
 
 void TcpLink::streams_changed() {
