@@ -1,5 +1,6 @@
 // Subscriptions: every step of a name in order, over the path under test; steps that are retired,
 // endpoints that come and go, and the ends of everything that a subscription stands on.
+#include <chrono>
 #include <coroutine>
 #include <optional>
 #include <vector>
@@ -10,6 +11,19 @@
 
 namespace sluice::test {
 namespace {
+
+using namespace std::chrono_literals;
+
+// A coroutine that nobody waits for.
+struct Detached {
+  struct promise_type {
+    Detached get_return_object() { return {}; }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_never final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { std::abort(); }
+  };
+};
 
 // The publisher is in the middle, its subscribers around it.
 struct Subscribed : Star {
@@ -205,6 +219,87 @@ TEST_CASE(
   CHECK(scene.step_of(of_one) == 7);
 }
 
+TEST_CASE("another endpoint that has nothing holds up no subscription",
+          "[exchange][subscription]") {
+  NothingLeftBehind audit;
+  Subscribed scene(2);  // the second publishes nothing
+  auto publish = [&](size_t which, uint64_t step, int64_t keep) {
+    Star::Reader& by = scene.readers[which];
+    REQUIRE(by.exchange
+                ->publish({"w", step}, floats(*by.context, {1000}, static_cast<float>(step)),
+                          {.readers = until_retired, .keep_steps = keep})
+                .ok());
+  };
+  for (uint64_t step = 0; step < 20; ++step) publish(0, step, 3);
+  Subscription subscription = scene.exchange->subscribe("w", {.ahead = 4});
+  CHECK(scene.step_of(subscription) == 16);
+  CHECK(subscription.missed() == 16);
+  for (uint64_t step = 17; step < 20; ++step) CHECK(scene.step_of(subscription) == step);
+  // Its publisher dies, and another comes.
+  scene.leave(scene.readers[0]);
+  CHECK(scene.failure_of(subscription).code() == Code::kUnreachable);
+  scene.settle();
+  scene.join();
+  for (uint64_t step = 20; step < 30; ++step) {
+    publish(2, step, -1);
+    CHECK(scene.step_of(subscription) == step);
+  }
+}
+
+TEST_CASE("steps that its own exchange has retired are passed over, too",
+          "[exchange][subscription]") {
+  NothingLeftBehind audit;
+  Subscribed scene(1);
+  Star::Reader& other = scene.readers[0];
+  for (uint64_t step = 0; step < 40; ++step)
+    (void)scene.publish(step, {.readers = until_retired, .keep_steps = 2});
+  Subscription subscription = scene.exchange->subscribe("w", {.ahead = 4});
+  CHECK(scene.step_of(subscription) == 37);
+  CHECK(subscription.missed() == 37);
+  for (uint64_t step = 38; step < 40; ++step) CHECK(scene.step_of(subscription) == step);
+  // One that it asked for in vain: another reader had the only place.
+  Fetch first = other.exchange->fetch({"w", 40}, soon());
+  scene.settle();
+  Publication taken = scene.publish(40, {.readers = 1});
+  {
+    auto got = scene.take(first);
+    REQUIRE(got.ok());
+  }
+  REQUIRE(scene.until([&] { return taken.ready(); }));
+  (void)scene.publish(41);
+  CHECK(scene.step_of(subscription) == 41);
+  CHECK(subscription.missed() == 38);
+}
+
+Detached publish_next(Subscribed& scene, Publication before, std::optional<Publication>& after,
+                      std::optional<Subscription>* ends) {
+  co_await before;
+  after = scene.publish(2, {.readers = 2});
+  if (ends != nullptr) ends->reset();
+}
+
+TEST_CASE("a publication whose end publishes the next step, or ends its last reader",
+          "[exchange][subscription]") {
+  const bool ends = GENERATE(false, true);
+  NothingLeftBehind audit;
+  Subscribed scene;
+  std::optional<Publication> after;
+  std::optional<Subscription> subscription;
+  Publication before = scene.publish(0);
+  (void)scene.publish(1);
+  publish_next(scene, std::move(before), after, ends ? &subscription : nullptr);
+  subscription.emplace(scene.exchange->subscribe("w", {.ahead = 4}));
+  REQUIRE(scene.until([&] { return after.has_value(); }));
+  if (!ends) {
+    for (uint64_t step = 0; step < 3; ++step) CHECK(scene.step_of(*subscription) == step);
+    scene.settle();
+    CHECK(after->readers_done() == 1);
+  }
+  // What else was waiting is still found.
+  Fetch waits = scene.exchange->fetch({"v", 1}, in(50ms));
+  CHECK(scene.take(waits).code() == Code::kTimedOut);
+}
+
 TEST_CASE("a subscription that cannot fetch says why", "[exchange][subscription]") {
   NothingLeftBehind audit;
   Subscribed scene;
@@ -266,18 +361,9 @@ TEST_CASE("what a subscription stands on may go first", "[exchange][subscription
   scene.settle();
 }
 
-// A coroutine that takes steps until one fails.
-struct Taker {
-  struct promise_type {
-    Taker get_return_object() { return {}; }
-    std::suspend_never initial_suspend() noexcept { return {}; }
-    std::suspend_never final_suspend() noexcept { return {}; }
-    void return_void() {}
-    void unhandled_exception() { std::abort(); }
-  };
-};
-
-Taker take_all(Subscription subscription, std::vector<uint64_t>& steps, std::optional<Code>& end) {
+// Takes steps until one fails.
+Detached take_all(Subscription subscription, std::vector<uint64_t>& steps,
+                  std::optional<Code>& end) {
   for (;;) {
     Result<Delivery<Tensor>> got = co_await subscription;
     if (!got.ok()) {

@@ -35,7 +35,9 @@ std::string quoted(const KeyEntry* entry, uint64_t step) {
 }  // namespace
 
 Exchange::Exchange(Context& context, ExchangeOptions options)
-    : context_(context), options_(std::move(options)) {
+    : context_(context),
+      options_(std::move(options)),
+      walks_(std::make_unique<internal::FetchWalks>()) {
   fill_random(std::as_writable_bytes(std::span(&secret_, 1)));
   idle_until_ = kNever;
   context_.add_hook(this);
@@ -101,11 +103,13 @@ Status Exchange::add(const Endpoint& endpoint, KeyRights rights) {
   peers_by_core_[raw->core.get()] = raw;
   // Requests that came before are delivered from inside this call.
   raw->core->set_want_handler(this);
-  for (FetchRecord* record = first_fetch_; record != nullptr;) {
-    FetchRecord* next = record->next;
-    const bool waits = record->asks.empty() || record->step == wire::kNextStep;
+  internal::FetchWalk walk(walks_->places, first_fetch_, &FetchRecord::next);
+  while (FetchRecord* record = walk.next()) {
+    // A subscription has no deadline: whoever has it may have come only now.
+    const bool anybody =
+        record->subscription != nullptr && !record->latest && home_of(record->entry) == nullptr;
+    const bool waits = record->asks.empty() || record->step == wire::kNextStep || anybody;
     if (record->from == nullptr && waits) ask(record, raw);
-    record = next;
   }
   return Status();
 }
@@ -295,6 +299,8 @@ void Exchange::end_publication(PublicationRecord* record) {
   if (record->deadline != kNever) overdue_.erase(record->overdue);
   entry->note_ended(record->step);
   refuse_waiting(entry, record->step);
+  // A subscription of our own may have asked for it in vain.
+  if (entry->first_fetch != nullptr && !subscriptions_.empty()) look_soon();
   maybe_release(record);
 }
 

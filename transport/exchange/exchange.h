@@ -4,6 +4,7 @@
 #ifndef SLUICE_EXCHANGE_EXCHANGE_H_
 #define SLUICE_EXCHANGE_EXCHANGE_H_
 
+#include <algorithm>
 #include <array>
 #include <coroutine>
 #include <cstdint>
@@ -120,6 +121,7 @@ class [[nodiscard]] Placed {
 
 namespace internal {
 struct FetchRecord;
+struct FetchWalks;
 struct PublicationRecord;
 struct SubscriptionRecord;
 struct KeyEntry;
@@ -190,8 +192,9 @@ class [[nodiscard]] Subscription {
   bool ready() const;
   // Requires: ready(). Errors: those of Fetch::take() but for retired steps, which are passed over;
   // kInvalidArgument (a name of 0 or above 255 bytes, ahead out of its bounds, a step above
-  // kLastStep). After an error the subscription stands where it stood: the same step is asked for
-  // again, also of endpoints that were added meanwhile.
+  // kLastStep). After an error the subscription stands where it stood: in the next progress() the
+  // same step is asked for again, also of endpoints that were added meanwhile. Of several
+  // publishers the first to say that a step is retired is believed.
   Result<Delivery<Tensor>> take();
   // Of the next take(); kLatest: not known yet.
   uint64_t next_step() const;
@@ -309,6 +312,8 @@ class Exchange final : private WantHandler, private ProgressHook {
                                      EndpointCore* from);
   void ask_first(internal::FetchRecord* record, bool from_one);
   // subscription.cc
+  size_t serve_subscriptions();
+  void look_soon() { idle_until_ = std::min(idle_until_, context_.now()); }
   void end_subscriptions();
   void unsubscribe(internal::SubscriptionRecord* record);
   void fetch_steps(internal::SubscriptionRecord* subscription, uint64_t step,
@@ -392,6 +397,10 @@ class Exchange final : private WantHandler, private ProgressHook {
   std::multimap<Instant, internal::PublicationRecord*>
       overdue_;  // those with a deadline, until they end
   std::vector<internal::SubscriptionRecord*> subscriptions_;
+  // Those whose last reader was a subscription of our own. They end in progress(): whoever awaits
+  // them may end that very subscription.
+  std::vector<internal::PublicationRecord*> read_here_;
+  std::unique_ptr<internal::FetchWalks> walks_;
   // Fetches that are not finished, for timers and for endpoints that come later.
   internal::FetchRecord* first_fetch_ = nullptr;
 };

@@ -165,6 +165,7 @@ void Exchange::file_by_key(FetchRecord* record) {
 
 // It is done; its key is in use until the record is recycled.
 void Exchange::unfile(FetchRecord* record) {
+  internal::FetchWalk::leaves(walks_->places, record);
   (record->previous != nullptr ? record->previous->next : first_fetch_) = record->next;
   if (record->next != nullptr) record->next->previous = record->previous;
   record->next = record->previous = nullptr;
@@ -244,8 +245,15 @@ void Exchange::deliver_local(FetchRecord* record, PublicationRecord* publication
   local.receipt.completed = context_.now();
   record->step = publication->step;
   record->cancel_asks();
-  if (publication->readers > 0 && ++publication->readers_done >= publication->readers)
-    end_publication(publication);
+  record->retired = false;
+  if (publication->readers > 0 && ++publication->readers_done >= publication->readers) {
+    if (record->subscription != nullptr) {
+      read_here_.push_back(publication);
+      look_soon();
+    } else {
+      end_publication(publication);
+    }
+  }
   finish(record, std::move(local));
 }
 
@@ -284,7 +292,10 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
             completion.status.scope() == Scope::kOperation;
   if (latest) [[unlikely]]
     return exchange->on_latest_answer(this, answered.peer, std::move(completion));
-  if (!completion.status.ok() && !asks.empty()) return;  // another endpoint may have it
+  if (!completion.status.ok() && !asks.empty()) {
+    if (!retired || subscription == nullptr) return;  // another endpoint may have it
+    cancel_asks();
+  }
   if (!completion.status.ok()) {
     const EndpointCore* asked = answered.peer != nullptr ? answered.peer->core.get() : nullptr;
     completion.status = explain(completion.status, asked);
@@ -342,9 +353,9 @@ void Exchange::release(FetchRecord* record) {
 size_t Exchange::progress(Instant now) {
   if (now < idle_until_) return 0;
   idle_until_ = kNever;
-  size_t ended = retire_overdue(now);
-  for (FetchRecord* record = first_fetch_; record != nullptr;) {
-    FetchRecord* next = record->next;
+  size_t ended = retire_overdue(now) + serve_subscriptions();
+  internal::FetchWalk walk(walks_->places, first_fetch_, &FetchRecord::next);
+  while (FetchRecord* record = walk.next()) {
     if (record->asks.empty()) {
       if (record->deadline <= now) {
         Completion late;
@@ -358,7 +369,6 @@ size_t Exchange::progress(Instant now) {
         idle_until_ = std::min(idle_until_, record->deadline);
       }
     }
-    record = next;
   }
   return ended;
 }

@@ -108,6 +108,44 @@ struct FetchRecord final : CompletionSink {
   FetchRecord* previous_of_key = nullptr;
 };
 
+// A loop over fetches, some of which end meanwhile: the one that comes next may be among them.
+class FetchWalk {
+ public:
+  struct Place {
+    FetchRecord* next;
+    FetchRecord* FetchRecord::*link;
+  };
+  // The exchange's walks, one inside the other.
+  FetchWalk(std::vector<Place>& walks, FetchRecord* first, FetchRecord* FetchRecord::*link)
+      : walks_(walks), depth_(walks.size()) {
+    walks_.push_back({first, link});
+  }
+  ~FetchWalk() { walks_.pop_back(); }
+  FetchWalk(const FetchWalk&) = delete;
+  FetchWalk& operator=(const FetchWalk&) = delete;
+  // Null: no further one.
+  FetchRecord* next() {
+    Place& place = walks_[depth_];
+    FetchRecord* record = place.next;
+    if (record != nullptr) place.next = record->*place.link;
+    return record;
+  }
+  // It is about to leave the lists.
+  static void leaves(std::vector<Place>& walks, const FetchRecord* record) {
+    for (Place& place : walks) {
+      if (place.next == record) place.next = record->*place.link;
+    }
+  }
+
+ private:
+  std::vector<Place>& walks_;
+  const size_t depth_;
+};
+
+struct FetchWalks {
+  std::vector<FetchWalk::Place> places;
+};
+
 // Its fetches are of consecutive steps.
 struct SubscriptionRecord {
   SubscriptionRecord() = default;
@@ -116,11 +154,15 @@ struct SubscriptionRecord {
   SubscriptionRecord& operator=(const SubscriptionRecord&) = delete;
 
   FetchRecord* front() const { return slots[first]; }
-  bool ready() const { return count > 0 ? front()->done : !refusal.ok() || exchange == nullptr; }
+  bool ready() const {
+    return count > 0 ? front()->done && !again : !refusal.ok() || exchange == nullptr;
+  }
   // Requires: count > 0.
   void pop();
   // Passes over retired steps, and asks for the next ones where half of the places are free.
   void advance();
+  // Our own exchange had the next step, and gives it to nobody any more.
+  bool ended_here() const;
   // Those that have failed are asked for anew.
   void ask_again();
   void on_fetched();
@@ -136,9 +178,11 @@ struct SubscriptionRecord {
   uint32_t first = 0, count = 0;
   std::array<FetchRecord*, Subscription::kMostAhead> slots{};
   bool asking = false;
+  bool again = false;  // the next progress() asks again for what has failed
   std::coroutine_handle<> waiter;
 
  private:
+  void ask_ahead();
   void put(uint64_t step, uint32_t at, uint32_t how_many);
 };
 

@@ -15,6 +15,7 @@ namespace sluice {
 using internal::FetchRecord;
 using internal::KeyEntry;
 using internal::PeerEntry;
+using internal::PublicationRecord;
 using internal::SubscriptionRecord;
 
 static_assert(Subscription::kMostAhead <= wire::kMaxStepsOfWant);
@@ -58,6 +59,37 @@ Subscription Exchange::subscribe(std::string_view name, const SubscribeOptions& 
   return Subscription(std::move(record));
 }
 
+// In progress(): what a subscription waits for inside a call that it may not end in.
+size_t Exchange::serve_subscriptions() {
+  constexpr size_t kMostAtOnce = 64;
+  size_t served = 0;
+  while (!read_here_.empty()) {
+    PublicationRecord* publication = read_here_.back();
+    read_here_.pop_back();
+    const bool read = publication->readers > 0 && publication->readers_done >= publication->readers;
+    if (!publication->ended && read) end_publication(publication);
+    ++served;
+  }
+  // Each of them may end any of them.
+  for (size_t i = 0; i < subscriptions_.size() && served < kMostAtOnce; ++i) {
+    SubscriptionRecord* subscription = subscriptions_[i];
+    if (subscription->again) {
+      subscription->ask_again();
+    } else if (subscription->ended_here()) {
+      FetchRecord* front = subscription->front();
+      front->retired = true;
+      front->cancel_asks();
+      fail(front, failure(Code::kWrongState, front->quoted() + " is retired; fetch a later step"));
+    } else {
+      continue;
+    }
+    i = ~size_t{0};  // from the first on
+    ++served;
+  }
+  if (served >= kMostAtOnce) look_soon();
+  return served;
+}
+
 // The exchange ends: what its subscriptions still fetch has been cancelled.
 void Exchange::end_subscriptions() {
   for (SubscriptionRecord* record : subscriptions_) record->exchange = nullptr;
@@ -72,19 +104,20 @@ void Exchange::fetch_steps(SubscriptionRecord* subscription, uint64_t step,
     record->subscription = subscription;
     file_by_key(record);
   }
+  const bool from_one = subscription->from_one;
   PeerEntry* only = nullptr;
-  if (subscription->from_one) {
+  if (from_one) {
     only = subscription->from != nullptr ? find_peer(*subscription->from) : nullptr;
   } else {
     only = home_of(subscription->entry);
   }
   // One step, the question for one, and an endpoint that is gone: as any fetch.
-  if (records.size() == 1 || (subscription->from_one && only == nullptr)) {
-    for (FetchRecord* record : records) ask_first(record, subscription->from_one);
+  if (records.size() == 1 || (from_one && only == nullptr)) {
+    for (FetchRecord* record : records) ask_first(record, from_one);
     return;
   }
   for (FetchRecord* record : records) {
-    if (!subscription->from_one) deliver_locally(record);
+    if (!from_one && !record->done) deliver_locally(record);
   }
   for (size_t begin = 0, end = 0; begin < records.size(); begin = end + 1) {
     end = begin;
@@ -152,11 +185,17 @@ void SubscriptionRecord::pop() {
 
 void SubscriptionRecord::advance() {
   if (asking || exchange == nullptr) return;
-  while (count > 0 && front()->done && front()->retired) {
+  while (next != kLatest && count > 0 && front()->done && front()->retired &&
+         !front()->status.ok()) {
     pop();
     ++missed;
     ++next;
   }
+  ask_ahead();
+  if (ended_here()) exchange->look_soon();
+}
+
+void SubscriptionRecord::ask_ahead() {
   if (next == kLatest) {
     if (count == 0) put(kLatest, 0, 1);
     return;
@@ -178,8 +217,12 @@ void SubscriptionRecord::put(uint64_t step, uint32_t at, uint32_t how_many) {
   count = std::max(count, at + how_many);
 }
 
+bool SubscriptionRecord::ended_here() const {
+  return count > 0 && !front()->done && !from_one && next != kLatest && entry->is_over(next);
+}
+
 void SubscriptionRecord::ask_again() {
-  if (exchange == nullptr) return;
+  again = false;
   for (uint32_t i = 0; i < count; ++i) {
     FetchRecord* record = slots[(first + i) % slots.size()];
     if (!record->done || record->status.ok()) continue;
@@ -187,6 +230,7 @@ void SubscriptionRecord::ask_again() {
     record->let_go();
     put(next == kLatest ? kLatest : next + i, i, 1);
   }
+  on_fetched();
 }
 
 void SubscriptionRecord::on_fetched() {
@@ -209,15 +253,19 @@ void Subscription::await_suspend(std::coroutine_handle<> waiter) noexcept {
 }
 
 Result<Delivery<Tensor>> Subscription::take() {
+  if (record_->exchange != nullptr)
+    SLUICE_RETURN_IF_ERROR(record_->exchange->context_.check_process());
   if (record_->count == 0) {
     if (!record_->refusal.ok()) return record_->refusal;
     return failure(Code::kCancelled, "the exchange is gone");
   }
   FetchRecord* front = record_->front();
   if (!front->status.ok()) {
-    Status why = front->status;
-    record_->ask_again();
-    return why;
+    if (record_->exchange != nullptr) {
+      record_->again = true;
+      record_->exchange->look_soon();
+    }
+    return front->status;
   }
   Delivery<Tensor> delivery{std::move(front->tensor), front->receipt, front->step};
   record_->next = front->step + 1;

@@ -210,14 +210,13 @@ void Exchange::answer_waiting(PublicationRecord* record) {
   const uint64_t step = record->step;
   use(entry);
   answer_step_questions(entry);
-  for (FetchRecord* fetch = entry->first_fetch; fetch != nullptr;) {
-    FetchRecord* next = fetch->next_of_key;
+  internal::FetchWalk walk(walks_->places, entry->first_fetch, &FetchRecord::next_of_key);
+  while (FetchRecord* fetch = walk.next()) {
     if (fetch->step == step && fetch->from == nullptr) {
       deliver_locally(fetch);
     } else if (fetch->step == wire::kNextStep && fetch->from == nullptr) {
       if (PublicationRecord* newest = entry->newest()) deliver_local(fetch, newest);
     }
-    fetch = next;
   }
   end_use(entry);
 }
