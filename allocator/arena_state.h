@@ -19,7 +19,7 @@
 namespace sluice {
 
 inline constexpr uint64_t kExtentGranule = 2u << 20;
-// Extents at once: doubling from 64 MiB to 1 GiB, a terabyte needs about as many.
+// Extents at once: doubling from 8 MiB to 1 GiB, a terabyte needs about as many.
 inline constexpr size_t kMostExtents = 1024;
 
 struct Extent {

@@ -85,6 +85,9 @@ void slp_round_ended(struct slp_session *s)
 		s->slow_start_limit = s->window;
 	} else if (slow) {
 		s->slow_start_limit = slp_min(s->slow_start_limit, s->window);
+		/* A receiver that is seldom called is slow, too: up to what any session begins with. */
+		if (s->round_full && s->push_window < SLP_FIRST_WINDOW)
+			s->push_window += SLP_USUAL_FRAME;
 	} else if (s->round_full) {
 		/* Only a window that was used has shown that there is room for more. */
 		s->window += s->window < s->slow_start_limit ? s->window : s->frame_limit;

@@ -223,6 +223,9 @@ void slp_node_brought(struct slp_node *node, uint64_t bytes, bool marked)
 		node->mark_share = node->growing ? share : node->mark_share - node->mark_share / 16 + share / 16;
 		if (share > 0) {
 			window -= window * slp_max(node->mark_share, 16) / 2048;
+			/* It grows all the same: a peer or a path that marks always takes a part, not all. */
+			if (used && !node->growing)
+				window += SLP_ASKED_AT_ONCE;
 			node->growing = false;
 		} else if (used && !node->growing) {
 			window += slp_max(window / 8, SLP_ASKED_AT_ONCE);

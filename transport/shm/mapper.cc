@@ -24,7 +24,7 @@ constexpr const char* kOrigin = "shm/mapper";
 // A peer may not make us reserve more addresses than this: 2^46 of the 2^47 there are.
 constexpr uint64_t kLargestArena = uint64_t{1} << 46;
 constexpr uint64_t kExtentGranule = 2u << 20;
-// Addresses for a peer's first extent: that of an arena by default.
+// Addresses for a peer's arena: room for its first three extents by default.
 constexpr uint64_t kLeastRange = 64u << 20;
 // When so many extents have to be mapped again, all addresses that the peer may use are taken, for
 // good: mapping one again takes 4 us, and they are mapped in one turn.

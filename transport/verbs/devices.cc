@@ -304,8 +304,8 @@ std::string memlock_trouble(const DeviceLimits& limits) {
   if (limits.on_demand || ::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 ||
       limit.rlim_cur == RLIM_INFINITY)
     return "";
-  // As much again for queues, and for what the arena grows by next.
-  const uint64_t needed = 2 * ArenaOptions{}.first_extent_bytes;
+  // With the second extent, which is twice as long, and for queues.
+  const uint64_t needed = 4 * ArenaOptions{}.first_extent_bytes;
   return memlock_obstacle(limit.rlim_cur, may_lock_all_memory(), needed);
 }
 
@@ -462,7 +462,7 @@ std::string memlock_obstacle(uint64_t limit_bytes, bool exempt, uint64_t needed_
   return "this process may lock " + std::to_string(limit_bytes >> 10) +
          " KiB (RLIMIT_MEMLOCK), and an RDMA device has to lock " +
          std::to_string(needed_bytes >> 20) +
-         " MiB for the first extent of an arena and for queues; raise it with `ulimit -l "
+         " MiB for the first two extents of an arena and for queues; raise it with `ulimit -l "
          "unlimited`, in "
          "containers with `--ulimit memlock=-1`, in "
          "services with LimitMEMLOCK=infinity";
