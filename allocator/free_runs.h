@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace sluice {
 
@@ -28,9 +29,21 @@ class FreeRuns {
         drop(before);
       }
     }
-    by_offset_.emplace(offset, length);
-    by_length_.emplace(length, offset);
     total_ += length;
+    if (spare_offsets_.empty()) {
+      by_offset_.emplace(offset, length);
+      by_length_.emplace(length, offset);
+      return;
+    }
+    auto by_offset = std::move(spare_offsets_.back());
+    auto by_length = std::move(spare_lengths_.back());
+    spare_offsets_.pop_back();
+    spare_lengths_.pop_back();
+    by_offset.key() = offset;
+    by_offset.mapped() = length;
+    by_length.value() = {length, offset};
+    by_offset_.insert(std::move(by_offset));
+    by_length_.insert(std::move(by_length));
   }
   // The smallest run that holds `length`, lowest address first.
   std::optional<uint64_t> take(uint64_t length) {
@@ -72,13 +85,26 @@ class FreeRuns {
 
  private:
   std::map<uint64_t, uint64_t>::iterator drop(std::map<uint64_t, uint64_t>::iterator run) {
-    by_length_.erase({run->second, run->first});
     total_ -= run->second;
-    return by_offset_.erase(run);
+    auto next = std::next(run);
+    auto by_length = by_length_.extract({run->second, run->first});
+    auto by_offset = by_offset_.extract(run);
+    if (spare_offsets_.size() < kMostSpares) {
+      spare_lengths_.reserve(kMostSpares);
+      spare_offsets_.reserve(kMostSpares);
+      spare_lengths_.push_back(std::move(by_length));
+      spare_offsets_.push_back(std::move(by_offset));
+    }
+    return next;
   }
+
+  // Runs come and go with every large buffer: their nodes are used again.
+  static constexpr size_t kMostSpares = 64;
 
   std::map<uint64_t, uint64_t> by_offset_;
   std::set<std::pair<uint64_t, uint64_t>> by_length_;
+  std::vector<std::map<uint64_t, uint64_t>::node_type> spare_offsets_;
+  std::vector<std::set<std::pair<uint64_t, uint64_t>>::node_type> spare_lengths_;
   uint64_t total_ = 0;
 };
 

@@ -47,7 +47,7 @@ TEST_CASE("eight and sixty-four senders share it, and the queue stays bounded", 
       CHECK(result.dropped == 0);
       CHECK(result.used >= 0.98);
       // Twice the mark, but for 64 that push: a frame of each is more.
-      CHECK(result.most_queued <= (pull || senders == 8 ? 200 : 600) << 10);
+      CHECK(result.most_queued <= (pull || senders == 8 ? 200u : 600u) << 10);
     }
   }
 }
