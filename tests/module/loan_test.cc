@@ -28,7 +28,7 @@
 namespace sluice::module_test {
 namespace {
 
-constexpr size_t kBytes = 32 * 1024;  // less than what leaves at once
+constexpr size_t kBytes = 16 * 1024;  // less than a new peer is asked for at once
 constexpr uint8_t kOld = 0x11, kNew = 0x22;
 
 bool becomes(const std::function<bool()>& true_now) {
