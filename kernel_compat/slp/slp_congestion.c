@@ -3,8 +3,8 @@
 #include "slp_session.h"
 
 #define SLP_FIRST_WINDOW 65536u
-/* Nobody asked for what a push brings, nor knows how many begin at once: four small frames, and half
- * as much more in a round trip; where so much was never marked, twice as much. */
+/* Nobody asked for what a push brings, nor knows how many begin at once: four small frames, and
+ * half as much more in each round trip, or as much more above SLP_SOME_PUSH. */
 #define SLP_FIRST_PUSH (4 * SLP_USUAL_FRAME)
 #define SLP_SOME_PUSH 32768u
 /* Who loses less than a 32nd of the last frames has a bad cable, not a queue that overflows. Up to
@@ -61,7 +61,8 @@ static bool losing(struct slp_session *s)
 
 void slp_round_ended(struct slp_session *s)
 {
-	uint32_t share = s->round_acked ? (uint32_t)(slp_min(s->round_marked, s->round_acked) * 1024 / s->round_acked) : 0;
+	uint64_t marked = slp_min(s->round_marked, s->round_acked);
+	uint32_t share = s->round_acked ? (uint32_t)(marked * 1024 / s->round_acked) : 0;
 	/* A queue that grows shows in time before it shows in loss. */
 	bool slow = s->min_rtt != SLP_NEVER && s->round_min_rtt != SLP_NEVER &&
 		    s->round_min_rtt > 2 * s->min_rtt + 100 * SLP_MICROSECOND;

@@ -381,7 +381,8 @@ void slp_owed_watch(struct slp_session *s, uint64_t now);
 void slp_owed_on_timer(struct slp_session *s, uint64_t now);
 
 /* slp_transfer.c */
-void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed, bool marked);
+void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed,
+		     bool marked);
 void slp_end_pull(struct slp_session *s, struct slp_sink *pull, enum slp_status status, bool tell);
 void slp_end_push(struct slp_session *s, uint32_t index, enum slp_status status, bool tell);
 void slp_stop_serving(struct slp_session *s, uint32_t index);

@@ -101,7 +101,8 @@ void slp_end_push(struct slp_session *s, uint32_t index, enum slp_status status,
 }
 
 /* More of a sink is in place. */
-void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed, bool marked)
+void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed,
+		     bool marked)
 {
 	if (!(number & SLP_TRANSFER_PUSH)) {
 		if (sink->placed == sink->total) {

@@ -138,7 +138,8 @@ static void eager_frame(struct slp_session *s, uint64_t now, struct slp_tx *out,
 	out->piece[1] = tx->ring;
 	out->piece_bytes[1] = entry.bytes - first;
 	entry.kind = SLP_SENT_EAGER;
-	finish(s, now, out, SLP_EAGER, sent_flags(s, slp_wire_bytes(s, &entry), again, false), 0, entry.bytes);
+	finish(s, now, out, SLP_EAGER, sent_flags(s, slp_wire_bytes(s, &entry), again, false), 0,
+	       entry.bytes);
 	remember(s, now, &entry);
 }
 
@@ -155,7 +156,9 @@ static void data_frame(struct slp_session *s, uint64_t now, struct slp_tx *out, 
 	out->offset = source->base + entry.offset;
 	out->bytes = entry.bytes;
 	entry.kind = SLP_SENT_DATA;
-	finish(s, now, out, SLP_DATA, sent_flags(s, slp_wire_bytes(s, &entry), again, entry.index & SLP_TRANSFER_PUSH), 0, entry.bytes);
+	finish(s, now, out, SLP_DATA,
+	       sent_flags(s, slp_wire_bytes(s, &entry), again, entry.index & SLP_TRANSFER_PUSH), 0,
+	       entry.bytes);
 	remember(s, now, &entry);
 }
 

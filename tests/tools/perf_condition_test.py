@@ -114,10 +114,15 @@ class Refusals(command.CommandTest):
 
     def test_the_steps_of_a_subscription_are_taken_where_that_is_asked_for(self):
         for depth in ("1", "8", "32"):
-            [result] = self.perf("exchange_bw", "--self", "--transport", "shm", "-s", "4K", "-n", "300", "-t", depth, "--subscribe")["results"]
-            self.assertEqual((result["subscribed"], result["errors"], result["iterations"]), (True, 0, 300))
+            [result] = self.perf(
+                "exchange_bw", "--self", "--transport", "shm", "-s", "4K", "-n", "300", "-t", depth,
+                "--subscribe")["results"]
+            self.assertEqual(
+                (result["subscribed"], result["errors"], result["iterations"]), (True, 0, 300))
             self.assertGreater(result["verified_bytes"], 0)
-        done = self.run_command("perf", "exchange_bw", "--self", "--transport", "shm", "-n", "100", "--subscribe", "--corrupt", expect=4)
+        done = self.run_command(
+            "perf", "exchange_bw", "--self", "--transport", "shm", "-n", "100", "--subscribe",
+            "--corrupt", expect=4)
         self.assertIn("bytes arrived that were not sent", done.stderr)
 
     def test_whoever_fetched_reads_it_where_that_is_asked_for(self):

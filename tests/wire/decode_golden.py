@@ -176,7 +176,7 @@ def want(data, flags, payload, ident):
         elif tlv == 0x8002:
             windows.append(segment(value)[1])
         elif tlv == 0x8009:
-            require(not following and value and len(value) % 8 == 0 and len(value) <= 31 * 8, "following")
+            require(not following and len(value) in range(8, 32 * 8, 8), "following")
             following = struct.unpack("<%dQ" % (len(value) // 8), value)
         else:
             skip(tlv)

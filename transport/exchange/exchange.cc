@@ -35,9 +35,7 @@ std::string quoted(const KeyEntry* entry, uint64_t step) {
 }  // namespace
 
 Exchange::Exchange(Context& context, ExchangeOptions options)
-    : context_(context),
-      options_(std::move(options)),
-      walks_(std::make_unique<internal::FetchWalks>()) {
+    : context_(context), options_(std::move(options)) {
   fill_random(std::as_writable_bytes(std::span(&secret_, 1)));
   idle_until_ = kNever;
   context_.add_hook(this);
@@ -103,7 +101,7 @@ Status Exchange::add(const Endpoint& endpoint, KeyRights rights) {
   peers_by_core_[raw->core.get()] = raw;
   // Requests that came before are delivered from inside this call.
   raw->core->set_want_handler(this);
-  internal::FetchWalk walk(walks_->places, first_fetch_, &FetchRecord::next);
+  internal::FetchWalk walk(walks_, first_fetch_, &FetchRecord::next);
   while (FetchRecord* record = walk.next()) {
     // A subscription has no deadline: whoever has it may have come only now.
     const bool anybody =

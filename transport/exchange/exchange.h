@@ -84,8 +84,8 @@ struct ExchangeOptions {
 struct SubscribeOptions {
   // kLatest: the newest step that can be had now, or if there is none the first to be published.
   uint64_t first_step = 0;
-  // Steps that are asked for before they are published, from 1 to Subscription::kMostAhead. So many
-  // publications this reader can have places in, and so many tensors wait for take().
+  // Steps that are asked for before they are published, from 1 to Subscription::kMostAhead. A
+  // reader that does not call take() holds up to so many tensors of the publisher.
   int ahead = 8;
   // As FetchOptions::from.
   const Endpoint* from = nullptr;
@@ -120,8 +120,8 @@ class [[nodiscard]] Placed {
 };
 
 namespace internal {
+struct FetchPlace;
 struct FetchRecord;
-struct FetchWalks;
 struct PublicationRecord;
 struct SubscriptionRecord;
 struct KeyEntry;
@@ -277,8 +277,8 @@ class Exchange final : private WantHandler, private ProgressHook {
                        const FetchOptions& options = {});
 
   // Each step of the name from options.first_step on, in order. The next ones are asked for early,
-  // several with one message: cheaper than a fetch for each step. Steps that nobody publishes are
-  // waited for.
+  // several with one message. A step that nobody publishes is waited for, and so is one that its
+  // readers ended before the last 16 that they ended.
   Subscription subscribe(std::string_view name, const SubscribeOptions& options = {});
 
   // A tensor whose bytes no peer can change: itself, or one counted copy.
@@ -311,6 +311,7 @@ class Exchange final : private WantHandler, private ProgressHook {
   internal::FetchRecord* take_record(uint64_t step, Buffer destination, Instant deadline,
                                      EndpointCore* from);
   void ask_first(internal::FetchRecord* record, bool from_one);
+  WantOptions want_of(const internal::FetchRecord* record, internal::PeerEntry* peer);
   // subscription.cc
   size_t serve_subscriptions();
   void look_soon() { idle_until_ = std::min(idle_until_, context_.now()); }
@@ -400,7 +401,7 @@ class Exchange final : private WantHandler, private ProgressHook {
   // Those whose last reader was a subscription of our own. They end in progress(): whoever awaits
   // them may end that very subscription.
   std::vector<internal::PublicationRecord*> read_here_;
-  std::unique_ptr<internal::FetchWalks> walks_;
+  std::vector<internal::FetchPlace> walks_;  // one inside the other
   // Fetches that are not finished, for timers and for endpoints that come later.
   internal::FetchRecord* first_fetch_ = nullptr;
 };

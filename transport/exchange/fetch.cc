@@ -165,7 +165,7 @@ void Exchange::file_by_key(FetchRecord* record) {
 
 // It is done; its key is in use until the record is recycled.
 void Exchange::unfile(FetchRecord* record) {
-  internal::FetchWalk::leaves(walks_->places, record);
+  internal::FetchWalk::leaves(walks_, record);
   (record->previous != nullptr ? record->previous->next : first_fetch_) = record->next;
   if (record->next != nullptr) record->next->previous = record->previous;
   record->next = record->previous = nullptr;
@@ -175,6 +175,16 @@ void Exchange::unfile(FetchRecord* record) {
   if (record->next_of_key != nullptr)
     record->next_of_key->previous_of_key = record->previous_of_key;
   record->next_of_key = record->previous_of_key = nullptr;
+}
+
+// With the key's name, unless the peer has it.
+WantOptions Exchange::want_of(const FetchRecord* record, PeerEntry* peer) {
+  WantOptions want;
+  want.key_id = record->entry->id;
+  want.step = record->step;
+  if (peer->named.size() <= want.key_id) peer->named.resize(want.key_id + 1, false);
+  if (!peer->named[want.key_id]) want.key = record->entry->name;
+  return want;
 }
 
 void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
@@ -188,11 +198,7 @@ void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
                                           "(KeyRights::may_supply or ExchangeOptions::allow)"));
     return;
   }
-  WantOptions want;
-  want.key_id = record->entry->id;
-  want.step = record->step;
-  if (peer->named.size() <= want.key_id) peer->named.resize(want.key_id + 1, false);
-  if (!peer->named[want.key_id]) want.key = record->entry->name;
+  WantOptions want = want_of(record, peer);
   // One endpoint can fill the destination; asking several, the winner's tensor is copied.
   bool alone = record->from != nullptr ||
                (record->latest ? !which : home_of(record->entry) == peer || peers_.size() == 1);
@@ -354,7 +360,7 @@ size_t Exchange::progress(Instant now) {
   if (now < idle_until_) return 0;
   idle_until_ = kNever;
   size_t ended = retire_overdue(now) + serve_subscriptions();
-  internal::FetchWalk walk(walks_->places, first_fetch_, &FetchRecord::next);
+  internal::FetchWalk walk(walks_, first_fetch_, &FetchRecord::next);
   while (FetchRecord* record = walk.next()) {
     if (record->asks.empty()) {
       if (record->deadline <= now) {

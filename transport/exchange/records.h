@@ -108,15 +108,16 @@ struct FetchRecord final : CompletionSink {
   FetchRecord* previous_of_key = nullptr;
 };
 
+// Where a loop over fetches stands.
+struct FetchPlace {
+  FetchRecord* next;
+  FetchRecord* FetchRecord::*link;
+};
+
 // A loop over fetches, some of which end meanwhile: the one that comes next may be among them.
 class FetchWalk {
  public:
-  struct Place {
-    FetchRecord* next;
-    FetchRecord* FetchRecord::*link;
-  };
-  // The exchange's walks, one inside the other.
-  FetchWalk(std::vector<Place>& walks, FetchRecord* first, FetchRecord* FetchRecord::*link)
+  FetchWalk(std::vector<FetchPlace>& walks, FetchRecord* first, FetchRecord* FetchRecord::*link)
       : walks_(walks), depth_(walks.size()) {
     walks_.push_back({first, link});
   }
@@ -125,25 +126,21 @@ class FetchWalk {
   FetchWalk& operator=(const FetchWalk&) = delete;
   // Null: no further one.
   FetchRecord* next() {
-    Place& place = walks_[depth_];
+    FetchPlace& place = walks_[depth_];
     FetchRecord* record = place.next;
     if (record != nullptr) place.next = record->*place.link;
     return record;
   }
   // It is about to leave the lists.
-  static void leaves(std::vector<Place>& walks, const FetchRecord* record) {
-    for (Place& place : walks) {
+  static void leaves(std::vector<FetchPlace>& walks, const FetchRecord* record) {
+    for (FetchPlace& place : walks) {
       if (place.next == record) place.next = record->*place.link;
     }
   }
 
  private:
-  std::vector<Place>& walks_;
+  std::vector<FetchPlace>& walks_;
   const size_t depth_;
-};
-
-struct FetchWalks {
-  std::vector<FetchWalk::Place> places;
 };
 
 // Its fetches are of consecutive steps.

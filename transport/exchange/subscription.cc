@@ -139,10 +139,7 @@ void Exchange::ask_together(std::span<FetchRecord* const> records, PeerEntry* pe
   const bool all =
       std::none_of(records.begin(), records.end(), [](auto* each) { return each->done; });
   if (records.size() > 1 && peer->supplies_all && all) {
-    const uint32_t id = records.front()->entry->id;
-    if (peer->named.size() <= id) peer->named.resize(id + 1, false);
-    WantOptions want{.key_id = id, .step = records.front()->step};
-    if (!peer->named[id]) want.key = records.front()->entry->name;
+    const WantOptions want = want_of(records.front(), peer);
     for (size_t i = 0; i < records.size(); ++i) {
       options[i].sink = records[i];
       options[i].user_data = records[i]->next_serial;
@@ -152,7 +149,7 @@ void Exchange::ask_together(std::span<FetchRecord* const> records, PeerEntry* pe
                                                   std::span(ids).first(records.size()));
     if (asked.ok()) {
       posted = *asked;
-      peer->named[id] = true;
+      peer->named[want.key_id] = true;
       peer->asks += posted;
     }
   }

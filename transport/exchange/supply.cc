@@ -210,7 +210,7 @@ void Exchange::answer_waiting(PublicationRecord* record) {
   const uint64_t step = record->step;
   use(entry);
   answer_step_questions(entry);
-  internal::FetchWalk walk(walks_->places, entry->first_fetch, &FetchRecord::next_of_key);
+  internal::FetchWalk walk(walks_, entry->first_fetch, &FetchRecord::next_of_key);
   while (FetchRecord* fetch = walk.next()) {
     if (fetch->step == step && fetch->from == nullptr) {
       deliver_locally(fetch);
