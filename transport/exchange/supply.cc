@@ -205,11 +205,12 @@ void Exchange::answer_waiting(PublicationRecord* record) {
     take_waiting(want);
     supply(peer, token, into, record);  // also what does not fit: the asker learns what there is
   }
-  // The last local reader ends the publication, and a coroutine may then recycle its record.
   KeyEntry* entry = record->entry;
+  answer_step_questions(entry);
+  if (entry->first_fetch == nullptr) return;
+  // The last local reader ends the publication, and a coroutine may then recycle its record.
   const uint64_t step = record->step;
   use(entry);
-  answer_step_questions(entry);
   internal::FetchWalk walk(walks_, entry->first_fetch, &FetchRecord::next_of_key);
   while (FetchRecord* fetch = walk.next()) {
     if (fetch->step == step && fetch->from == nullptr) {
