@@ -6,6 +6,7 @@ Must not judge speed. Run by Bazel from the workspace root of the runfiles.
 import hashlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -136,9 +137,11 @@ def skip(what, why):
     print("sluice-skips 1", file=sys.stderr)
 
 
-def run(program, flags, before=()):
+def run(program, flags, before=(), **environment):
     command = list(before) + [os.path.join(FOLDER, program)] + flags
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False,
+        env=dict(os.environ, **environment))
 
 
 class EveryBareProgram(unittest.TestCase):
@@ -232,6 +235,25 @@ class EveryBareProgram(unittest.TestCase):
         self.assertNotIn(
             "notifications", json.loads(run("tcp_zerocopy", ["--mode", "copied", "-n", "1"]).stdout)
         )
+
+    def test_of_pages_lent_to_the_kernel_asks_another_machine_too(self):
+        program = ["tcp_zerocopy", "--mode", "copied", "--size", "65536", "-n", "1"]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        serving = subprocess.Popen(
+            [os.path.join(FOLDER, program[0])], env=dict(os.environ, BARE_SERVE=port))
+        try:
+            for flags, status in ((program[1:], 0), (program[1:] + ["--corrupt"], 4)):
+                done = run(program[0], flags, BARE_TO="127.0.0.1:" + port)
+                while done.returncode == 1 and "refused" in done.stderr:  # not there yet
+                    done = run(program[0], flags, BARE_TO="127.0.0.1:" + port)
+                self.assertEqual(done.returncode, status, done.stderr)
+                if status == 0:
+                    self.assertIn("machine_cpu_seconds_per_gb", json.loads(done.stdout))
+        finally:
+            serving.kill()
+            serving.wait()
 
     def test_of_a_cache_of_registrations_has_what_its_places_and_its_rule_allow(self):
         def hits(policy, buffers):
