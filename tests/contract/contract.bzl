@@ -25,7 +25,8 @@ def _env(path, **more):
 def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, added = {}, tags = [], **kwargs):
     """NAME_PATH_test for each path, of the cases in `deps`; NAME_PATH_delayed_test is the same program with faults.
 
-    NAME_tcp_streams_test and its delayed one: over tcp, with bulk on further streams."""
+    NAME_tcp_streams_test and its delayed one: over tcp, with bulk on further streams.
+    NAME_tcp_zerocopy_test, its delayed one, and NAME_tcp_zerocopy_streams_test: with bulk out of the tensors' pages."""
     for path in paths + list(added):
         sluice_cc_test(
             name = name + "_" + path + "_test",
@@ -43,11 +44,20 @@ def contract_tests(name, deps, paths = _PATHS, delayed_paths = _DELAYED_PATHS, a
             data = [program],
             env = _env(path, SLUICE_CONTRACT_FAULTS = "delayed"),
         )
-    for which, more in [("", {}), ("_delayed", {"SLUICE_CONTRACT_FAULTS": "delayed"})]:
+    streams = {"SLUICE_TCP_STREAMS_FROM_US": "0"}
+    zerocopy = {"SLUICE_TCP_ZEROCOPY": "always"}
+    delayed = {"SLUICE_CONTRACT_FAULTS": "delayed"}
+    for which, env in [
+        ("streams", streams),
+        ("streams_delayed", dict(streams, **delayed)),
+        ("zerocopy", zerocopy),
+        ("zerocopy_delayed", dict(zerocopy, **delayed)),
+        ("zerocopy_streams", dict(zerocopy, **streams)),
+    ]:
         native.sh_test(
-            name = name + "_tcp_streams" + which + "_test",
+            name = name + "_tcp_" + which + "_test",
             size = "small",
             srcs = [":" + name + "_tcp_test"],
             data = [":" + name + "_tcp_test"],
-            env = _env("tcp", SLUICE_TCP_STREAMS_FROM_US = "0", **more),
+            env = _env("tcp", **env),
         )

@@ -2,6 +2,7 @@
 // where the link has several streams.
 #include <sluice/proto/stream_transfer.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -22,7 +23,10 @@ constexpr size_t kChunk = 64;
 // Takes DATA, and records whose it was.
 class RecordingStream final : public StreamLink {
  public:
-  RecordingStream() { traits_.data_bytes = kChunk; }
+  RecordingStream() {
+    traits_.data_bytes = kChunk;
+    traits_.bulk_out.kernel = 1;
+  }
   void set_client(LinkClient*, StreamClient* client) override { transfer = client; }
   const LinkTraits& traits() const override { return traits_; }
   bool send(ConstBytes, std::span<const ConstBytes>) override { return true; }
@@ -33,6 +37,12 @@ class RecordingStream final : public StreamLink {
     if (pushed.size() == 3 && after_three) after_three();
     return true;
   }
+  bool lend(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override {
+    ++lent;
+    last_lent = cookie;
+    return push(header, payload, cookie);
+  }
+  uint64_t uncopied_out(uint64_t bytes) override { return std::min(uncopied, bytes); }
   void settle(uint64_t) override {}
   bool may_reorder() const override { return reorders; }
   void flush() override {}
@@ -45,6 +55,8 @@ class RecordingStream final : public StreamLink {
   std::function<void()> after_three;
   StreamClient* transfer = nullptr;
   bool reorders = false;
+  uint64_t lent = 0, last_lent = 0;  // pushes, the operation of the last
+  uint64_t uncopied = 0;             // of what pushed() tells
 
  private:
   LinkTraits traits_;
@@ -108,6 +120,47 @@ struct Mover {
 };
 
 }  // namespace
+
+TEST_CASE("the receipt counts the kernel's copies of what the link says that it copied",
+          "[proto][lending]") {
+  Mover sender;
+  sender.pull('a', 3);
+  sender.transfer.progress();
+  CHECK(sender.link.lent == 3);
+  const OperationId id = sender.link.last_lent;
+  auto counted = [&] { return sender.connection.counters.kernel_copied_bytes; };
+  auto in_receipt = [&] {
+    return sender.operations.find(id)->completion.receipt.kernel_copied_bytes;
+  };
+  CHECK(counted() == 3 * kChunk);
+  sender.link.uncopied = kChunk;  // of two chunks one
+  sender.link.transfer->pushed(id, 2 * kChunk, Instant());
+  CHECK(counted() == 2 * kChunk);
+  CHECK(in_receipt() == 2 * kChunk);
+  sender.link.uncopied = 0;
+  sender.link.transfer->pushed(id, kChunk, Instant());
+  CHECK(counted() == 2 * kChunk);
+}
+
+TEST_CASE("what a grant opens is not lent, since it may be revoked", "[proto][lending]") {
+  Mover sender;
+  sender.pull('a', 2);
+  sender.operations.for_each([](Operation& op) { op.grant = 7; });
+  sender.transfer.progress();
+  CHECK(sender.link.pushed == "aa");
+  CHECK(sender.link.lent == 0);
+}
+
+TEST_CASE("memory outlives the link as long as it has bytes of it under way", "[proto][lending]") {
+  Mover sender;
+  sender.pull('a', 2);
+  sender.transfer.progress();
+  Operation* op = sender.operations.find(sender.link.last_lent);
+  CHECK(sender.transfer.outlives_link(*op));
+  sender.link.transfer->pushed(op->id, 2 * kChunk, Instant());
+  op = sender.operations.find(sender.link.last_lent);
+  CHECK((op == nullptr || !sender.transfer.outlives_link(*op)));
+}
 
 TEST_CASE("messages of one length that are pulled at once leave one after the other", "[proto]") {
   Mover sender;

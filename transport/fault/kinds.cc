@@ -41,8 +41,8 @@ Result<ImportedRun> FaultyViewLink::import_run(const wire::Segment& segment) {
 
 // Streams.
 
-bool FaultyStreamLink::push(ConstBytes header, std::span<const ConstBytes> payload,
-                            uint64_t cookie) {
+bool FaultyStreamLink::push_by(Push push, ConstBytes header, std::span<const ConstBytes> payload,
+                               uint64_t cookie) {
   if (over() || broken()) return true;
   switch (strike(Call::kPush)) {
     case Action::kFail: break_path(Call::kPush); return true;
@@ -53,19 +53,22 @@ bool FaultyStreamLink::push(ConstBytes header, std::span<const ConstBytes> paylo
   }
   if (no_room()) return false;
   maybe_wake();
-  if (payload_bytes_of(header) > 1 && split_push()) return push_in_two(header, payload, cookie);
-  return inner_->push(header, payload, cookie);
+  if (payload_bytes_of(header) > 1 && split_push())
+    return push_in_two(push, header, payload, cookie);
+  return ((*inner_).*push)(header, payload, cookie);
 }
 
-bool FaultyStreamLink::push_in_two(ConstBytes header, std::span<const ConstBytes> payload,
-                                   uint64_t cookie) {
+bool FaultyStreamLink::push_in_two(Push push, ConstBytes header,
+                                   std::span<const ConstBytes> payload, uint64_t cookie) {
   wire::Data data;
-  if (!wire::decode(header, data).ok()) return inner_->push(header, payload, cookie);
+  if (!wire::decode(header, data).ok()) return ((*inner_).*push)(header, payload, cookie);
   uint32_t total = data.payload_bytes;
   auto cut = static_cast<uint32_t>(1 + below(total - 1));
   std::vector<ConstBytes> first;
-  Rest rest{
-      .header = std::vector<std::byte>(wire::kMaxHeaderBytes), .payload = {}, .cookie = cookie};
+  Rest rest{.header = std::vector<std::byte>(wire::kMaxHeaderBytes),
+            .payload = {},
+            .cookie = cookie,
+            .push = push};
   size_t left = cut;
   for (ConstBytes piece : payload) {
     size_t taken = std::min(left, piece.size());
@@ -76,7 +79,7 @@ bool FaultyStreamLink::push_in_two(ConstBytes header, std::span<const ConstBytes
   std::byte bytes[wire::kMaxHeaderBytes];
   data.payload_bytes = cut;
   size_t length = wire::encode(data, bytes);
-  if (!inner_->push(ConstBytes(bytes, length), first, cookie)) return false;
+  if (!((*inner_).*push)(ConstBytes(bytes, length), first, cookie)) return false;
   data.offset += cut;
   data.payload_bytes = total - cut;
   rest.header.resize(wire::encode(data, rest.header));
@@ -88,7 +91,8 @@ bool FaultyStreamLink::push_in_two(ConstBytes header, std::span<const ConstBytes
 // False: no room yet, the inner link's writable() follows.
 bool FaultyStreamLink::push_rest() {
   if (rest_.empty()) return true;
-  if (!inner_->push(rest_[0].header, rest_[0].payload, rest_[0].cookie)) return false;
+  const Rest& rest = rest_[0];
+  if (!((*inner_).*rest.push)(rest.header, rest.payload, rest.cookie)) return false;
   rest_.clear();
   inner_->flush();
   return true;
@@ -98,6 +102,7 @@ void FaultyStreamLink::settle(uint64_t cookie) {
   inner_->settle(cookie);
   for (Rest& rest : rest_) {
     if (rest.cookie != cookie) continue;
+    rest.push = &StreamLink::push;
     std::vector<std::byte>& copy = settled_.emplace_back();
     for (ConstBytes piece : rest.payload) copy.insert(copy.end(), piece.begin(), piece.end());
     rest.payload = {ConstBytes(copy)};

@@ -58,10 +58,16 @@ class FaultyStreamLink final : public FaultyKind<StreamLink>, private StreamClie
     transfer_ = transfer;
     inner_->set_client(this, this);
   }
-  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override;
+  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override {
+    return push_by(&StreamLink::push, header, payload, cookie);
+  }
+  bool lend(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override {
+    return push_by(&StreamLink::lend, header, payload, cookie);
+  }
   void settle(uint64_t cookie) override;
 
  private:
+  using Push = bool (StreamLink::*)(ConstBytes, std::span<const ConstBytes>, uint64_t);
   struct Report {
     uint64_t cookie = 0, length = 0;
     uint32_t turns = 0;
@@ -71,11 +77,14 @@ class FaultyStreamLink final : public FaultyKind<StreamLink>, private StreamClie
     std::vector<std::byte> header;
     std::vector<ConstBytes> payload;
     uint64_t cookie = 0;
+    Push push = nullptr;
   };
   Placement place(uint64_t id, uint64_t offset, uint64_t length) override;
   Status placed(uint64_t id, uint64_t offset, uint64_t length, Instant now) override;
   void pushed(uint64_t cookie, uint64_t length, Instant now) override;
-  bool push_in_two(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
+  bool push_by(Push push, ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
+  bool push_in_two(Push push, ConstBytes header, std::span<const ConstBytes> payload,
+                   uint64_t cookie);
   bool has_rest() const override { return !rest_.empty(); }
   bool push_rest() override;
   bool has_reports() const override { return !reports_.empty(); }

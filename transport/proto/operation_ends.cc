@@ -180,7 +180,7 @@ void OperationEnds::quarantine_reachable() {
 
 void OperationEnds::quarantine_loans() {
   operations_.for_each([&](Operation& op) {
-    if (!op.loaned) return;
+    if (!op.loaned && !transfer_.outlives_link(op)) return;
     for (Tensor& tensor : op.tensors) connection_.link.quarantine(tensor.storage());
   });
 }

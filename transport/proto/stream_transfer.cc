@@ -103,8 +103,12 @@ bool StreamTransfer::push_chunk(Operation* op) {
       wire::Data{
           .id = op->peer_id, .offset = op->moved, .payload_bytes = static_cast<uint32_t>(gathered)},
       header);
-  if (!link_.push(ConstBytes(header, length), std::span(payload.data(), pieces), op->id))
-    return false;
+  const ConstBytes message(header, length);
+  const std::span<const ConstBytes> runs(payload.data(), pieces);
+  // A grant may be revoked while its bytes are under way.
+  const bool taken =
+      op->grant == 0 ? link_.lend(message, runs, op->id) : link_.push(message, runs, op->id);
+  if (!taken) return false;
   fault_point("session.pushed");
   op->moved += gathered;
   op->in_flight += gathered;
@@ -117,6 +121,11 @@ bool StreamTransfer::push_chunk(Operation* op) {
 void StreamTransfer::pushed(uint64_t cookie, uint64_t length, Instant) {
   RunningCall call(connection_);
   Operation* op = operations_.find(cookie);
+  if (const uint64_t uncopied = link_.uncopied_out(length); uncopied > 0) [[unlikely]] {
+    counters_.kernel_copied_bytes -= uncopied;
+    if (op != nullptr && op->state != OperationState::kZombie)
+      op->completion.receipt.kernel_copied_bytes -= uncopied;
+  }
   if (op == nullptr || op->in_flight < length) return;
   op->in_flight -= length;
   if (op->in_flight > 0) return;

@@ -21,6 +21,7 @@ class StreamTransfer final : public Transfer, private StreamClient {
   void offered(Operation* op, const wire::Offer& offer) override;
   uint8_t supply_flags(const Operation& op) const override;
   Status on_pull(const wire::Want& want) override;
+  bool outlives_link(const Operation& op) const override { return op.in_flight > 0; }
   void settle(const Operation& op) override { link_.settle(op.id); }
   Status check_offer(const wire::Offer& offer) const override;
   Status fetch(Operation* op, std::span<const wire::Segment> segments) override;

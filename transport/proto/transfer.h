@@ -80,6 +80,8 @@ class Transfer : public OperationKeeper {
   // Returns when the peer has ended the piece that it was copying. Blocks: for milliseconds.
   // Errors: kTimedOut: it has not. The connection has ended; the copy may go on.
   virtual Status await_copies() { return Status(); }
+  // What the link has of the operation's bytes may be read after it is closed: it keeps the memory.
+  virtual bool outlives_link(const Operation& /*op*/) const { return false; }
   // On return what the link has of the operation's bytes is read from its memory no more.
   virtual void settle(const Operation& /*op*/) {}
 

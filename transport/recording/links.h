@@ -107,6 +107,12 @@ class RecordedStreamLink final : public RecordedKind<StreamLink>, private Stream
     recorder_->note_move();
     return pushed;
   }
+  bool lend(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override {
+    recorder_->note_call();
+    const bool lent = inner_->lend(header, payload, cookie);
+    recorder_->note_move();
+    return lent;
+  }
 
  private:
   Placement place(uint64_t id, uint64_t offset, uint64_t length) override {

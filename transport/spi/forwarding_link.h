@@ -62,6 +62,10 @@ class Forwarding<StreamLink> : public ForwardingBase<StreamLink> {
   bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override {
     return inner_->push(header, payload, cookie);
   }
+  bool lend(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override {
+    return inner_->lend(header, payload, cookie);
+  }
+  uint64_t uncopied_out(uint64_t bytes) override { return inner_->uncopied_out(bytes); }
   void settle(uint64_t cookie) override { inner_->settle(cookie); }
   bool may_reorder() const override { return inner_->may_reorder(); }
 };

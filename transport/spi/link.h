@@ -218,7 +218,8 @@ class Link {
 
   // Memory of operations that have ended and that somebody may still reach: kept until nobody
   // can. Loans the peer has not given back when the session ends (its process ended, or it
-  // unmapped them); of devices, what stop() could not answer for (the device is closed).
+  // unmapped them); what was lend() and never told as pushed(); of devices, what stop() could not
+  // answer for (the device is closed).
   virtual void quarantine(StorageRef loan) = 0;
 
   // Nothing is called after it; pending bytes are tried once, then dropped.
@@ -264,6 +265,14 @@ class StreamLink : public Link {
   // As send() for DATA, but the payload is read later: it must stay valid until
   // pushed(cookie) came for all of it, or link_down().
   virtual bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) = 0;
+  // As push(), for payload that settle() is never asked about: whatever carries it may read it
+  // where it is until pushed() has come, also behind the link's back.
+  virtual bool lend(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
+    return push(header, payload, cookie);
+  }
+  // Of the `bytes` that pushed() tells, as many as no kernel copied although traits() says so.
+  // Asked once for each, from within pushed().
+  virtual uint64_t uncopied_out(uint64_t /*bytes*/) { return 0; }
   // On return nothing that was push()ed with `cookie` is read from the caller's memory any
   // more: what has not left is copied into memory of the link, which is bounded by what it takes at
   // once. pushed() follows for those bytes as before.

@@ -31,30 +31,6 @@ Counter settled_bytes("tcp.settled_bytes_copied");
 Counter links_unplugged("tcp.links_unplugged");
 Counter writes_blocked("tcp.writes_blocked");
 
-ssize_t write_some(int fd, iovec* pieces, size_t count) {
-  msghdr message{};
-  message.msg_iov = pieces;
-  message.msg_iovlen = count;
-  ssize_t sent;
-  do {
-    sent = ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  return sent;
-}
-
-// Cuts the pieces off behind `most` bytes, and makes `most` what they have. Returns how many are
-// left.
-size_t shorten(std::span<iovec> pieces, size_t& most) {
-  size_t total = 0;
-  for (size_t i = 0; i < pieces.size(); ++i) {
-    pieces[i].iov_len = std::min(pieces[i].iov_len, most - total);
-    total += pieces[i].iov_len;
-    if (total == most) return i + 1;
-  }
-  most = total;
-  return pieces.size();
-}
-
 iovec to_iovec(ConstBytes bytes) { return {const_cast<std::byte*>(bytes.data()), bytes.size()}; }
 
 // send() of one run costs the kernel less than sendmsg() of several (about 60 ns).
@@ -73,7 +49,7 @@ ssize_t write_message(int fd, ConstBytes header, std::span<const ConstBytes> pay
   pieces[count++] = to_iovec(header);
   for (size_t i = 0; i < payload.size() && count < pieces.size(); ++i)
     pieces[count++] = to_iovec(payload[i]);
-  return write_some(fd, pieces.data(), count);
+  return write_some(fd, std::span(pieces).first(count));
 }
 
 // By the peer, and not by a machine that is gone.
@@ -158,18 +134,20 @@ void TcpLink::queue_rest(ConstBytes header, std::span<const ConstBytes> payload,
   group_->add_todo(this);
 }
 
-bool TcpLink::push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
+bool TcpLink::push_by(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie,
+                      bool lendable) {
   // As with send(): link_down() follows and gives the payload back.
   if (!usable() || broken_ != 0) return true;
-  if (further_ != nullptr && !ending_) return push_further(header, payload, cookie);
-  if (!enqueue(header, payload, cookie)) return false;
+  if (further_ != nullptr && !ending_) return push_further(header, payload, cookie, lendable);
+  if (!enqueue(header, payload, cookie, lendable)) return false;
   for (const ConstBytes& part : payload) count_bulk(part.size());
   return true;
 }
 
-bool TcpLink::enqueue(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
+bool TcpLink::enqueue(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie,
+                      bool lendable) {
   if (queue_ == nullptr) queue_ = group_->take_queue();
-  if (!queue_->push(header, payload, cookie)) {
+  if (!queue_->push(header, payload, cookie, lendable)) {
     want_room_ = true;
     return false;
   }
@@ -203,21 +181,26 @@ void TcpLink::write_out(size_t most) {
   std::array<iovec, kPiecesPerWrite> pieces;
   while (queue_ != nullptr && !queue_->empty() && broken_ == 0) {
     if (most == 0) return group_->add_todo(this);
+    if (lending_ != Lending::kOff && may_lend()) [[unlikely]] {
+      if (!write_lending(most)) return;
+      continue;
+    }
     size_t given = most;
     size_t count = shorten(std::span(pieces).first(queue_->gather(pieces)), given);
-    ssize_t sent = write_some(fd_.value(), pieces.data(), count);
+    ssize_t sent = write_some(fd_.value(), std::span(pieces).first(count));
     if (sent < 0 && errno != EAGAIN) return note_broken(errno);
     if (sent > 0) queue_->consume(static_cast<size_t>(sent));
     group_->await_answer(this);
-    if (sent < static_cast<ssize_t>(given)) {
-      blocked_ = true;
-      writes_blocked.add();
-      fault_point(queue_->inside_payload() ? "tcp.data_partly_sent" : "tcp.header_partly_sent");
-      return;
-    }
+    if (sent < static_cast<ssize_t>(given)) return note_blocked();
     most -= given;
   }
   return_queue_if_empty();
+}
+
+void TcpLink::note_blocked() {
+  blocked_ = true;
+  writes_blocked.add();
+  fault_point(queue_->inside_payload() ? "tcp.data_partly_sent" : "tcp.header_partly_sent");
 }
 
 void TcpLink::return_queue_if_empty() {
@@ -239,6 +222,7 @@ void TcpLink::report(Instant now) {
 
 void TcpLink::run(Instant now) {
   if (!usable()) return;
+  if (!collect(now)) return;
   if (!blocked_) write_out(group_->bytes_per_write(this));
   report(now);
   if (usable() && (readable_ || unparsed_ || broken_ != 0)) {
@@ -252,12 +236,19 @@ void TcpLink::run(Instant now) {
   end_of_stream(broken_, now);
 }
 
-size_t TcpLink::poll(Instant now) { return usable() ? receive(now) : 0; }
+size_t TcpLink::poll(Instant now) {
+  if (!usable()) return 0;
+  return collect(now) ? receive(now) : 0;
+}
 
 void TcpLink::on_event(uint32_t epoll_events) noexcept {
   if (!usable()) return;
   Instant now = group_->context().now();
-  if ((epoll_events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) != 0) peer_ended_ = true;
+  // Where pages are out, an error alone is a notification. Every end of a connection hangs up, too.
+  const uint32_t ends =
+      loans_ == nullptr ? EPOLLRDHUP | EPOLLHUP | EPOLLERR : EPOLLRDHUP | EPOLLHUP;
+  if ((epoll_events & ends) != 0) peer_ended_ = true;
+  if (!collect(now)) return;
   if ((epoll_events & EPOLLOUT) != 0 && blocked_) {
     blocked_ = false;
     write_out(group_->bytes_per_write(this));
@@ -339,6 +330,7 @@ void TcpLink::report_pushed(Instant now) {
   Pushed pushed;
   while (usable() && queue_ != nullptr && queue_->take_pushed(pushed))
     transfer_->pushed(pushed.cookie, pushed.length, now);
+  if (loans_ != nullptr) report_returned(now);
 }
 
 // No event comes, nothing is written, and no payload is read any more.
@@ -352,6 +344,7 @@ void TcpLink::take_down() {
 
 void TcpLink::close() {
   if (closed_) return;
+  lending_ = Lending::kOff;
   if (!down_) {
     if (!blocked_) write_out(std::numeric_limits<size_t>::max());
     group_->context().unwatch(fd_.value(), this);
@@ -361,7 +354,7 @@ void TcpLink::close() {
   close_further();
   if (queue_ != nullptr) group_->return_queue(std::move(queue_));
   if (!receiving_) return_block();
-  close_gently(std::move(fd_));
+  end_socket();
 }
 
 }  // namespace sluice::tcp

@@ -58,14 +58,20 @@ class TcpLink final : public StreamLink, public EventHandler {
   int fd() const { return fd_.value(); }
 
   bool send(ConstBytes header, std::span<const ConstBytes> payload) override;
-  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override;
+  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override {
+    return push_by(header, payload, cookie, false);
+  }
+  bool lend(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) override {
+    return push_by(header, payload, cookie, true);
+  }
+  uint64_t uncopied_out(uint64_t bytes) override;
   void settle(uint64_t cookie) override;
   void flush() override;
   bool may_reorder() const override { return further_ != nullptr; }
   uint32_t streams() const override;
   bool has_unsent() const override;
-  // No peer can reach our memory: there is nothing to wait for.
-  void quarantine(StorageRef) override {}
+  // No peer can reach our memory, but the kernel may have to send of it yet.
+  void quarantine(StorageRef memory) override;
   void close() override;
   std::string local_name() const override { return local_name_; }
   std::string peer_name() const override { return peer_name_; }
@@ -86,13 +92,17 @@ class TcpLink final : public StreamLink, public EventHandler {
 
   // link.cc: out, and the end.
   bool usable() const { return !closed_ && !down_; }
-  bool enqueue(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
+  bool push_by(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie,
+               bool lendable);
+  bool enqueue(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie,
+               bool lendable);
   void flush_own();
   void report_pushed(Instant now);
   void take_down();
   // Writes what is queued, at most so much: the rest leaves in the next turn.
   void write_out(size_t most);
   void queue_rest(ConstBytes header, std::span<const ConstBytes> payload, size_t taken);
+  void note_blocked();
   void return_queue_if_empty();
   void report(Instant now);
   void note_broken(int os_error);
@@ -114,6 +124,17 @@ class TcpLink final : public StreamLink, public EventHandler {
   bool data_arrived(uint64_t length, Instant now);
   void return_block();
 
+  // link_lending.cc: payload that the kernel sends out of the tensors' pages.
+  bool may_lend();
+  void start_lending();
+  bool write_lending(size_t& most);
+  bool any_lent() const;
+  // Requires: usable(). False: not any more.
+  bool collect(Instant now) { return loans_ == nullptr || collect_loans(now); }
+  bool collect_loans(Instant now);
+  void report_returned(Instant now);
+  void end_socket();
+
   // link_streams.cc: the further streams.
   struct Stream {
     std::unique_ptr<TcpLink> link;
@@ -124,7 +145,8 @@ class TcpLink final : public StreamLink, public EventHandler {
     size_t next = 0;  // the one that is asked first
   };
   // Of the first stream.
-  bool push_further(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
+  bool push_further(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie,
+                    bool lendable);
   void end_further();
   void close_further();
   bool further_read_out() const;
@@ -170,6 +192,14 @@ class TcpLink final : public StreamLink, public EventHandler {
   bool want_room_ = false;  // send() or push() said no
   bool ending_ = false;     // nothing is written behind what is queued
   uint64_t sent_ = 0;       // messages that are not DATA
+
+  // Lent. Null: never.
+  enum class Lending : uint8_t { kUndecided, kOn, kOff };
+  Lending lending_ = Lending::kUndecided;
+  std::unique_ptr<PageLoans> loans_;
+  // Of the first stream.
+  uint64_t uncopied_ = 0;                   // of what pushed() tells just now
+  std::unique_ptr<SocketRemains> remains_;  // what is left to the group with close()
 
   // In. No block while nothing is half read.
   std::unique_ptr<StagingBlock> block_;

@@ -72,6 +72,7 @@ size_t LinkGroup::progress(Instant now) {
   }
   work += run_todo(now);
   if (!unanswered_.empty() && now >= next_check_) work += check_answers(now);
+  if (now >= remains_.next_look()) work += remains_.look(now);
   return work + std::exchange(handled_, 0);
 }
 

@@ -4,6 +4,7 @@
 #ifndef SLUICE_TCP_LINK_GROUP_H_
 #define SLUICE_TCP_LINK_GROUP_H_
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <memory>
@@ -12,6 +13,7 @@
 
 #include <sluice/runtime/context_core.h>
 #include <sluice/tcp/output_queue.h>
+#include <sluice/tcp/socket_remains.h>
 
 namespace sluice::tcp {
 
@@ -85,12 +87,19 @@ class LinkGroup {
   // Upcalls and writes that could not be made where they arose.
   size_t run_todo(Instant now);
   bool has_work() const { return !todo_.empty(); }
+  // Closed sockets that the kernel still sends from tensors' pages.
+  bool has_remains() const { return !remains_.empty(); }
+  void drop_remains() { remains_.clear(); }
+  // For links that begin to lend from now on.
+  void set_lending(const LendingRules& rules) { lending_ = rules; }
   // True if a link that was lately busy moves a large payload.
   bool in_bulk() const;
   void begin_sleep();
   void end_sleep() { sleeping_ = false; }
   // When progress() must ask the kernel whether peers still answer.
-  Instant next_timeout() const { return unanswered_.empty() ? kNever : next_check_; }
+  Instant next_timeout() const {
+    return std::min(unanswered_.empty() ? kNever : next_check_, remains_.next_look());
+  }
   ContextCore& context() { return context_; }
 
  private:
@@ -135,6 +144,8 @@ class LinkGroup {
   Roster todo_;
   Roster unanswered_;
   Instant next_check_ = kNever;
+  LendingRules lending_;
+  RemainsList remains_;
   // When this turn began to read links; none: no link had anything yet.
   std::optional<Instant> turn_start_;
   size_t first_hot_ = 0;

@@ -58,8 +58,8 @@ void TcpLink::ask_for_streams(uint64_t length) {
 
 // The first in turn that has room: one that has lost a frame is full until it was sent again, and
 // the others go on without it.
-bool TcpLink::push_further(ConstBytes header, std::span<const ConstBytes> payload,
-                           uint64_t cookie) {
+bool TcpLink::push_further(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie,
+                           bool lendable) {
   wire::Data data;
   (void)wire::decode(header, data);  // it is ours
   data.has_after = true;
@@ -73,11 +73,11 @@ bool TcpLink::push_further(ConstBytes header, std::span<const ConstBytes> payloa
     TcpLink& stream = *streams[place].link;
     if (stream.read_out_) continue;  // the peer may have closed it
     any = true;
-    if (!stream.enqueue(encoded, payload, cookie)) continue;
+    if (!stream.enqueue(encoded, payload, cookie, lendable)) continue;
     further_->next = (place + 1) % streams.size();
     return true;
   }
-  return !any && enqueue(header, payload, cookie);
+  return !any && enqueue(header, payload, cookie, lendable);
 }
 
 void TcpLink::close_further() {

@@ -30,13 +30,14 @@ bool OutputQueue::append(ConstBytes header, std::span<const ConstBytes> payload,
   return true;
 }
 
-bool OutputQueue::push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie) {
+bool OutputQueue::push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie,
+                       bool lendable) {
   if (pushes_ >= kMaxPushes || borrowed_bytes_ >= kMaxPushedBytes || header.size() > room())
     return false;
   copy(header);
   for (const ConstBytes& part : payload) {
     if (part.empty()) continue;
-    pieces_.push_back({part.data(), part.size(), cookie, true, false, nullptr});
+    pieces_.push_back({part.data(), part.size(), cookie, true, false, lendable, nullptr});
     borrowed_bytes_ += part.size();
   }
   if (!pieces_.empty() && pieces_.back().borrowed) {
@@ -57,7 +58,7 @@ void OutputQueue::copy(ConstBytes bytes) {
     if (continues) {
       pieces_.back().length += length;
     } else {
-      pieces_.push_back({to, length, 0, false, false, nullptr});
+      pieces_.push_back({to, length, 0, false, false, false, nullptr});
     }
     copied_end_ += length;
     bytes = bytes.subspan(length);
@@ -72,6 +73,7 @@ size_t OutputQueue::settle(uint64_t cookie) {
     piece.settled.reset(new std::byte[piece.length]);
     std::memcpy(piece.settled.get(), piece.data, piece.length);
     piece.data = piece.settled.get();
+    piece.lendable = false;
     copied += piece.length;
   }
   return copied;
@@ -86,13 +88,41 @@ size_t OutputQueue::gather(std::span<iovec> out) const {
   return count;
 }
 
-void OutputQueue::consume(size_t length) {
+size_t OutputQueue::lendable_run(size_t first) const {
+  size_t bytes = 0;
+  for (size_t i = first; i < pieces_.size() && pieces_[i].lendable; ++i) bytes += pieces_[i].length;
+  return bytes;
+}
+
+Gathered OutputQueue::gather_apart(std::span<iovec> out, size_t least) const {
+  Gathered gathered;
+  gathered.lendable = !empty() && lendable_run(first_) >= least;
+  bool in_run = false;  // a short one
+  for (size_t i = first_; i < pieces_.size() && gathered.count < out.size(); ++i) {
+    const Piece& piece = pieces_[i];
+    const bool begins_run = piece.lendable && !in_run;
+    const bool apart = gathered.lendable ? !piece.lendable : begins_run && lendable_run(i) >= least;
+    if (apart) {
+      gathered.cut = !gathered.lendable;
+      break;
+    }
+    in_run = piece.lendable;
+    out[gathered.count++] = {const_cast<std::byte*>(piece.data), piece.length};
+  }
+  return gathered;
+}
+
+void OutputQueue::consume(size_t length, PageLoans* loans) {
   while (length > 0) {
     Piece& piece = pieces_[first_];
     size_t taken = std::min(length, piece.length);
     if (piece.borrowed) {
       borrowed_bytes_ -= taken;
-      note_pushed(piece.cookie, taken);
+      if (loans != nullptr) {
+        loans->note(piece.cookie, taken);
+      } else {
+        note_pushed(piece.cookie, taken);
+      }
     } else {
       copied_begin_ += taken;
     }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <sluice/spi/link.h>
+#include <sluice/tcp/page_loans.h>
 
 namespace sluice::tcp {
 
@@ -20,6 +21,13 @@ namespace sluice::tcp {
 struct Pushed {
   uint64_t cookie = 0;
   uint64_t length = 0;
+};
+
+// What one call may write.
+struct Gathered {
+  size_t count = 0;
+  bool lendable = false;  // all of it is payload that the kernel may read later, too
+  bool cut = false;       // what follows had better go by a call of its own
 };
 
 class OutputQueue {
@@ -37,7 +45,9 @@ class OutputQueue {
   // Copies a message, from its byte number `skip` on. False: no room.
   bool append(ConstBytes header, std::span<const ConstBytes> payload, size_t skip = 0);
   // Copies the header, borrows the payload until it is reported as pushed. False: no room.
-  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie);
+  // `lendable`: settle() is not asked about it.
+  bool push(ConstBytes header, std::span<const ConstBytes> payload, uint64_t cookie,
+            bool lendable = false);
 
   // Copies what waits of that push(): its payload is not read any more. Such bytes count as
   // borrowed until they leave. Returns how many it copied.
@@ -45,8 +55,11 @@ class OutputQueue {
 
   // The next bytes to write.
   size_t gather(std::span<iovec> out) const;
-  // The socket took so many.
-  void consume(size_t length);
+  // The same, but lendable runs of `least` bytes and more are apart from everything else.
+  Gathered gather_apart(std::span<iovec> out, size_t least) const;
+  // The socket took so many. `loans`: by reference, it reports them.
+  void consume(size_t length, PageLoans* loans = nullptr);
+  size_t borrowed_bytes() const { return borrowed_bytes_; }
   // Payload that left since the last call. False: none.
   bool take_pushed(Pushed& out);
   bool has_pushed() const { return first_pushed_ != pushed_.size(); }
@@ -67,8 +80,10 @@ class OutputQueue {
     uint64_t cookie;
     bool borrowed;
     bool ends_push;
+    bool lendable;
     std::unique_ptr<std::byte[]> settled;  // where the bytes are, once they were copied by settle()
   };
+  size_t lendable_run(size_t first) const;
   size_t room() const { return kCopiedBytes - (copied_end_ - copied_begin_); }
   void copy(ConstBytes bytes);
   void note_pushed(uint64_t cookie, size_t length);

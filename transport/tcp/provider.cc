@@ -28,6 +28,7 @@ TcpProvider::TcpProvider(ContextCore& context)
       streams_(context),
       group_(context, &streams_),
       sessions_(context.now()) {
+  group_.set_lending(lending_rules());
   same_host_traits_.credit_grows = false;
   same_host_traits_.inline_bytes = static_cast<uint32_t>(
       std::min<uint64_t>(context.tuning().tcp_eager_bytes, wire::kMaxInlineBytes));
@@ -114,7 +115,8 @@ size_t TcpProvider::progress(Instant now) {
   // What the sessions have just flushed is reported in the same round.
   work += group_.run_todo(now);
   for (size_t i = 0; i < listeners_.size(); ++i) work += listeners_[i]->greetings().progress(now);
-  in_use_ = sessions_.size() > 0 || !listeners_.empty() || group_.has_work();
+  in_use_ =
+      sessions_.size() > 0 || !listeners_.empty() || group_.has_work() || group_.has_remains();
   return work;
 }
 
@@ -138,6 +140,7 @@ void TcpProvider::shut_down() {
   streams_.shut_down();
   sessions_.abort_all(
       Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "the context was closed"));
+  group_.drop_remains();
 }
 
 void TcpProvider::forget(const TcpListener& listener) { std::erase(listeners_, &listener); }

@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 
@@ -52,8 +53,6 @@ SocketAddress peer_address(int fd) {
   return address;
 }
 
-namespace {
-// 16 bytes; IPv4 as it is mapped into IPv6. Other families: zeros.
 in6_addr address_bytes(const SocketAddress& address) {
   in6_addr bytes{};
   if (address.family() == AF_INET6)
@@ -65,7 +64,6 @@ in6_addr address_bytes(const SocketAddress& address) {
   }
   return bytes;
 }
-}  // namespace
 
 bool peer_is_local(int fd) {
   const in6_addr ours = address_bytes(local_address(fd)), theirs = address_bytes(peer_address(fd));
@@ -137,6 +135,28 @@ bool send_all_now(int fd, const void* data, size_t length) {
     sent = ::send(fd, data, length, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
   return sent == static_cast<ssize_t>(length);
+}
+
+ssize_t write_some(int fd, std::span<iovec> pieces, int flags) {
+  msghdr message{};
+  message.msg_iov = pieces.data();
+  message.msg_iovlen = pieces.size();
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL | flags);
+  } while (sent < 0 && errno == EINTR);
+  return sent;
+}
+
+size_t shorten(std::span<iovec> pieces, size_t& most) {
+  size_t total = 0;
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    pieces[i].iov_len = std::min(pieces[i].iov_len, most - total);
+    total += pieces[i].iov_len;
+    if (total == most) return i + 1;
+  }
+  most = total;
+  return pieces.size();
 }
 
 void close_gently(Descriptor fd) {

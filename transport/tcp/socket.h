@@ -3,9 +3,12 @@
 #ifndef SLUICE_TCP_SOCKET_H_
 #define SLUICE_TCP_SOCKET_H_
 
+#include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -16,6 +19,8 @@
 
 namespace sluice::tcp {
 
+// 16 bytes; IPv4 as it is mapped into IPv6. Other families: zeros.
+in6_addr address_bytes(const SocketAddress& address);
 SocketAddress local_address(int fd);
 SocketAddress peer_address(int fd);
 
@@ -55,6 +60,13 @@ Answered answered(int fd);
 // Sends a small frame at once, all or nothing for all practical purposes: used on
 // connections whose buffers are empty. False: the peer is gone or does not read.
 bool send_all_now(int fd, const void* data, size_t length);
+// sendmsg(2), never waits. `flags`: further ones.
+ssize_t write_some(int fd, std::span<iovec> pieces, int flags = 0);
+
+// Cuts the pieces off behind `most` bytes, and makes `most` what they have. Returns how many are
+// left.
+size_t shorten(std::span<iovec> pieces, size_t& most);
+
 // Ends a connection so that what was just written still arrives: closing a socket with
 // unread bytes makes the kernel send a reset, which can overtake them.
 void close_gently(Descriptor fd);
