@@ -58,7 +58,8 @@ bool TcpLink::write_lending(size_t& most) {
   if (gathered.lendable && given >= least) {
     const ssize_t lent = loans_->send(fd_.value(), pieces);
     if (lent > 0) {
-      // Less than all: pages run out before room does (ulimit -l), and no EPOLLOUT would follow.
+      // Less than all does not mean that there is no room: EPOLLOUT need not follow. The next call
+      // says it.
       queue_->consume(static_cast<size_t>(lent), loans_.get());
       most -= static_cast<size_t>(lent);
       return true;
