@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <thread>
 
 #include <sluice/base/counters.h>
@@ -62,6 +63,9 @@ struct Lender : LinkAndPeer {
   Bytes expected;  // what the peer is to read
 };
 
+// 0: all that the kernel takes. Else it takes no more than that of a call that lends, and has room.
+size_t most_lent_by_call = 0;
+
 // Memory that tells when its last holder is gone.
 class Watched final : public Storage {
  public:
@@ -92,6 +96,25 @@ TEST_CASE("lent payload is reported when the kernel has let go of it, and not wh
   CHECK((pair.read_peer(pair.expected.size()) == pair.expected));
   CHECK(pair.heard_all(0, payload.size()));
   CHECK(pair.link->uncopied_out(payload.size()) == 0);  // the kernel says that it copied
+  pair.close();
+}
+
+// The kernel takes a part of a call for other reasons as well, and tells of room only if there was
+// none.
+TEST_CASE("a call that was taken in part does not say that there is no room", "[tcp][lending]") {
+  LoneContext lone;
+  Lender pair(lone);
+  const uint64_t before = sends(), blocked = read_counter("tcp.writes_blocked");
+  const Bytes payload = pattern(8000, 6);
+  most_lent_by_call = 3000;
+  const bool lent = pair.lend(payload, 0, 1000);
+  most_lent_by_call = 0;
+  REQUIRE(lent);
+  CHECK_FALSE(pair.link->has_unsent());
+  CHECK(sends() == before + 3);
+  CHECK(read_counter("tcp.writes_blocked") == blocked);
+  CHECK((pair.read_peer(pair.expected.size()) == pair.expected));
+  CHECK(pair.heard_all(0, payload.size()));
   pair.close();
 }
 
@@ -343,3 +366,19 @@ TEST_CASE("memory is not kept for a socket that has nothing lent", "[tcp][lendin
 }
 
 }  // namespace sluice::tcp
+
+// In place of libc's, for the whole program.
+extern "C" ssize_t sendmsg(int fd, const msghdr* message, int flags) {
+  msghdr part = *message;
+  std::vector<iovec> pieces(message->msg_iov, message->msg_iov + message->msg_iovlen);
+  const size_t most = sluice::tcp::most_lent_by_call;
+  if (most > 0 && (flags & MSG_ZEROCOPY) != 0) {
+    size_t left = most;
+    for (iovec& piece : pieces) {
+      piece.iov_len = std::min(piece.iov_len, left);
+      left -= piece.iov_len;
+    }
+    part.msg_iov = pieces.data();
+  }
+  return ::syscall(SYS_sendmsg, fd, &part, flags);
+}
