@@ -84,7 +84,7 @@ class Doctor(command.CommandTest):
         # The command knows these for not warning of them, and reads none.
         names = {name for name in names if not name.startswith(OF_TEST_PROGRAMS) and name != "SLUICE_LAB"}
         self.assertIn("SLUICE_L2_SECRET_FILE", names)
-        findings = self.doctor(log_lines=None, **{name: {"SLUICE_CACHE_DIR": "/1", "SLUICE_GRPC": "off", "SLUICE_L2_BULK": "frames", "SLUICE_LOG": "error", "SLUICE_RECORD": "/1", "SLUICE_WAITING": "spin"}.get(name, "1") for name in names})
+        findings = self.doctor(log_lines=None, **{name: {"SLUICE_CACHE_DIR": "/1", "SLUICE_GRPC": "off", "SLUICE_L2_BULK": "frames", "SLUICE_LOG": "error", "SLUICE_RECORD": "/1", "SLUICE_TCP_ZEROCOPY": "0", "SLUICE_WAITING": "spin"}.get(name, "1") for name in names})
         self.assertEqual(findings["variables"]["text"], f"{len(names)} of sluice's are set")
 
     def test_an_arena_larger_than_the_machine(self):

@@ -192,7 +192,8 @@ Glimpse take_message(int fd, std::span<std::byte> scratch) {
   auto seen = scratch.first(static_cast<size_t>(got));
   if (seen.size() < wire::kHeaderBytes) {
     if (got > 0) return glimpse;
-    return end(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it closed the connection"));
+    return end(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                      "it closed the connection during the greeting; its own log may say why"));
   }
   auto common = wire::decode_header(seen.first(wire::kHeaderBytes));
   if (!common.ok()) return end(common.status());
@@ -212,7 +213,7 @@ Glimpse take_message(int fd, std::span<std::byte> scratch) {
 
 Status cut_off() {
   return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                "it closed the connection inside a message");
+                "it closed the connection inside a message; its own log may say why");
 }
 
 Task<Result<Greeting>> start_greet(Awaits& awaits, const Address& address, wire::Hello ours,
