@@ -110,6 +110,10 @@ struct slp_ops {
 	uint32_t (*source_crc)(void *user, uint64_t cookie, uint64_t offset, uint32_t bytes);
 	/* CRC32C of a payload that is not present. Calls nothing back. */
 	uint32_t (*frame_crc)(void *user, const struct slp_frame *frame, uint32_t at, uint32_t bytes);
+	/* slp_work_bytes() for what is under way, aligned as a u64, never null; and back when nothing
+	 * is. Neither calls back. Without them the session has such memory of its own. */
+	void *(*borrow)(void *user);
+	void (*give_back)(void *user, void *work);
 };
 
 struct slp_session;
@@ -164,8 +168,12 @@ struct slp_config {
 /* The defaults: docs/slp.md, section 9. */
 void slp_config_init(struct slp_config *config);
 
-/* A session lives in slp_session_bytes() bytes of the caller's, aligned as a u64. */
+/* A session lives in slp_session_bytes() bytes of the caller's, aligned as a u64; in slp_state_bytes()
+ * with ops that lend it slp_work_bytes() while something is under way. Whoever ends the life of a
+ * session that has not given them back takes them back himself. */
 size_t slp_session_bytes(void);
+size_t slp_state_bytes(void);
+size_t slp_work_bytes(void);
 struct slp_session *slp_connect(void *memory, const struct slp_config *config, uint64_t now);
 /* `hello`: what slp_listen() let pass. Everything else than SLP_OK: slp_refuse() it. */
 enum slp_status slp_accept(void *memory, const struct slp_config *config, const struct slp_hello *hello, uint64_t now,

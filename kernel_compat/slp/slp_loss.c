@@ -25,7 +25,7 @@ void slp_loss_init(struct slp_session *s)
 
 static struct slp_sent *sent_at(struct slp_session *s, uint64_t count)
 {
-	return &s->sent[count % SLP_SENT_FRAMES];
+	return &s->work->sent[count % SLP_SENT_FRAMES];
 }
 
 /* What is settled stays where it is while something older is not: this closes up on the others.
@@ -54,6 +54,7 @@ bool slp_sent_place(struct slp_session *s, uint32_t spare)
 
 void slp_sent_add(struct slp_session *s, const struct slp_sent *entry)
 {
+	slp_need_work(s);
 	*sent_at(s, s->sent_next++) = *entry;
 	++s->flying;
 	s->in_flight += slp_wire_bytes(s, entry);
@@ -147,7 +148,7 @@ uint64_t slp_oldest_offset(const struct slp_session *s, uint16_t index, uint16_t
 	uint64_t at;
 
 	for (at = s->sent_first; at != s->sent_next; ++at) {
-		const struct slp_sent *entry = &s->sent[at % SLP_SENT_FRAMES];
+		const struct slp_sent *entry = &s->work->sent[at % SLP_SENT_FRAMES];
 
 		if (entry->state != SLP_SENT_DONE && entry->kind == SLP_SENT_DATA && entry->index == index &&
 		    entry->generation == generation)

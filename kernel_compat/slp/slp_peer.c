@@ -40,7 +40,7 @@ void slp_close_handle(struct slp_session *s, uint32_t number)
 		}
 		if (s->coming[i].used && s->coming[i].handle == number) {
 			refuse(s, slp_transfer_number(i, s->coming[i].generation, true), SLP_BAD_HANDLE);
-			s->coming[i].used = false;
+			slp_sink_end(s, &s->coming[i]);
 		}
 	}
 	slp_settle(s);
@@ -112,16 +112,17 @@ static void on_push(struct slp_session *s, const uint8_t *p)
 	}
 	coming = &s->coming[index];
 	status = check_range(s, slp_load32(p + 4), offset, length, SLP_WRITE, &handle);
+	slp_sink_end(s, coming);
 	memset(coming, 0, sizeof(*coming));
-	coming->bits = s->coming_bits[index];
-	memset(coming->bits, 0, sizeof(s->coming_bits[index]));
 	coming->generation = (uint16_t)(number >> 16);
 	coming->told = true;
 	if (status != SLP_OK) {
 		refuse(s, number, status);
 		return;
 	}
-	coming->used = true;
+	coming->bits = s->work->coming_bits[index];
+	memset(coming->bits, 0, sizeof(s->work->coming_bits[index]));
+	slp_sink_begin(s, coming);
 	coming->handle = slp_load32(p + 4);
 	coming->cookie = handle->cookie;
 	coming->base = offset - handle->base;
@@ -142,7 +143,7 @@ static void on_done(struct slp_session *s, const uint8_t *p)
 		slp_fail(s, SLP_BROKEN);
 	} else if (status == SLP_CANCELLED && push) {
 		if (s->coming[index].used && s->coming[index].generation == generation)
-			s->coming[index].used = false;
+			slp_sink_end(s, &s->coming[index]);
 	} else if (status == SLP_CANCELLED) {
 		if (s->serving[index].used && s->serving[index].generation == generation)
 			slp_stop_serving(s, index);

@@ -58,8 +58,8 @@ void slp_records_deliver(struct slp_session *s, uint32_t stream)
 		place = (uint32_t)((rx->floor + SLP_RECORD_BYTES) % rx->capacity);
 		data = rx->ring + place;
 		if (place + bytes > rx->capacity) {
-			slp_stream_peek(rx, rx->floor + SLP_RECORD_BYTES, s->message, bytes);
-			data = s->message;
+			slp_stream_peek(rx, rx->floor + SLP_RECORD_BYTES, s->work->message, bytes);
+			data = s->work->message;
 		}
 		if (!hand_over(s, stream, prefix[3], data, bytes)) {
 			rx->stalled = true;

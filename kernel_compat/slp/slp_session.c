@@ -16,17 +16,12 @@ void slp_config_init(struct slp_config *config)
 	config->dead_ns = 3000 * (uint64_t)SLP_MILLISECOND;
 }
 
-size_t slp_session_bytes(void)
-{
-	return sizeof(struct slp_session);
-}
-
 static struct slp_session *begin(void *memory, const struct slp_config *config, uint64_t now)
 {
 	struct slp_session *s = memory;
 	uint32_t i;
 
-	memset(s, 0, offsetof(struct slp_session, sent)); /* what an idle session never touches it does not cost */
+	memset(s, 0, sizeof(*s));
 	/* A handle of one session shall name nothing in another, nor be known before it is told. */
 	for (i = 0; i < SLP_HANDLES; ++i)
 		s->handles[i].generation = config->generations[i];
@@ -37,6 +32,7 @@ static struct slp_session *begin(void *memory, const struct slp_config *config, 
 	s->seen.due = s->hello_at = s->paced_until = SLP_NEVER;
 	slp_loss_init(s);
 	slp_streams_init(s);
+	slp_work_init(s);
 	slp_node_join(s);
 	s->ours.nonce = config->nonce;
 	s->ours.connection = config->connection;
@@ -122,6 +118,7 @@ void slp_abort(struct slp_session *s)
 	s->state = SLP_DOWN;
 	s->why = SLP_LOCAL;
 	slp_transfers_end(s, SLP_LOCAL);
+	slp_rest(s);
 }
 
 /* ---- frames in */
@@ -304,8 +301,7 @@ enum slp_drop slp_on_decoded_frame(struct slp_session *s, uint64_t now, const st
 
 	note_time(s, now);
 	drop = take_frame(s, now, frame, base);
-	if (s->ending)
-		slp_settle(s);
+	slp_settle(s);
 	if (drop == SLP_TAKEN) {
 		++s->counters.frames_received;
 		s->counters.bytes_received += frame->bytes;
@@ -376,6 +372,7 @@ void slp_on_timer(struct slp_session *s, uint64_t now)
 	slp_owed_on_timer(s, now);
 	if (s->config.keepalive_ns != SLP_NEVER && s->flying == 0 && s->last_heard + s->config.keepalive_ns <= now)
 		s->ping_due = true;
+	slp_rest(s);
 }
 
 /* ---- posts */

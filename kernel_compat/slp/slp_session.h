@@ -59,7 +59,7 @@ struct slp_stream_tx {
 	uint32_t capacity;
 	uint64_t written, sent, floor; /* floor: all before is acknowledged */
 	uint64_t limit;		       /* the peer's credit */
-	struct slp_segment segments[SLP_SEGMENTS];
+	struct slp_segment *segments; /* SLP_SEGMENTS, in session.work as the ring */
 	uint64_t first_segment, next_segment;
 };
 
@@ -72,7 +72,7 @@ struct slp_stream_rx {
 	uint32_t capacity;
 	uint64_t floor;		/* all before has been taken */
 	uint64_t arrived;	/* all before is here */
-	struct slp_span later[SLP_GAPS]; /* here, beyond `arrived`; in order, apart */
+	struct slp_span *later; /* up to SLP_GAPS that are here, beyond `arrived`; in order, apart */
 	uint32_t later_count;
 	bool stalled;		/* the user had no room */
 };
@@ -225,9 +225,16 @@ struct slp_session {
 	uint32_t next_pull; /* whose turn it is */
 	bool pulls_short;   /* one of them wants more than it could have */
 
+	struct slp_work *work; /* null: nothing is under way, and it was given back */
+	uint32_t sinks;	       /* in use, of both kinds */
 	struct slp_counters counters;
-	/* From here on nothing is cleared: an idle session has no memory for it. */
+};
+
+/* What only a session needs that has something under way. Nothing of it is cleared. */
+struct slp_work {
 	struct slp_sent sent[SLP_SENT_FRAMES];
+	struct slp_segment segments[SLP_STREAMS][SLP_SEGMENTS];
+	struct slp_span later[SLP_STREAMS][SLP_GAPS];
 	uint64_t pull_bits[SLP_TRANSFERS][SLP_UNIT_WORDS], coming_bits[SLP_TRANSFERS][SLP_UNIT_WORDS];
 	uint8_t tx_memory[SLP_STREAM_BYTES + SLP_CONTROL_BYTES];
 	uint8_t rx_memory[SLP_STREAM_BYTES + SLP_CONTROL_BYTES];
@@ -280,6 +287,18 @@ static inline void slp_fail(struct slp_session *s, enum slp_status why)
 	s->why = why;
 	s->ending = true;
 }
+
+/* slp_work.c */
+void slp_work_init(struct slp_session *s);
+void slp_borrow(struct slp_session *s);
+/* To be called by whatever is about to put something into s->work. */
+static inline void slp_need_work(struct slp_session *s)
+{
+	if (!s->work)
+		slp_borrow(s);
+}
+/* Gives it back if nothing is under way. */
+void slp_rest(struct slp_session *s);
 
 /* slp_seal.c */
 void slp_keys_init(struct slp_session *s);
@@ -337,6 +356,10 @@ void slp_stream_acked(struct slp_session *s, const struct slp_sent *entry);
 
 /* slp_stream.c */
 void slp_streams_init(struct slp_session *s);
+/* What they hold lies in s->work. */
+void slp_streams_place(struct slp_session *s);
+/* One of them holds what is not yet acknowledged, or not yet taken. */
+bool slp_streams_hold(const struct slp_session *s);
 bool slp_stream_write(struct slp_session *s, uint32_t stream, uint8_t kind, const uint8_t *const *pieces,
 		      const uint32_t *bytes, uint32_t count);
 uint32_t slp_stream_room(const struct slp_session *s, uint32_t stream);
@@ -381,13 +404,26 @@ void slp_owed_watch(struct slp_session *s, uint64_t now);
 void slp_owed_on_timer(struct slp_session *s, uint64_t now);
 
 /* slp_transfer.c */
+static inline void slp_sink_begin(struct slp_session *s, struct slp_sink *sink)
+{
+	sink->used = true;
+	++s->sinks;
+}
+
+/* May be over already. */
+static inline void slp_sink_end(struct slp_session *s, struct slp_sink *sink)
+{
+	s->sinks -= sink->used;
+	sink->used = false;
+}
+
 void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t number, uint64_t placed,
 		     bool marked);
 void slp_end_pull(struct slp_session *s, struct slp_sink *pull, enum slp_status status, bool tell);
 void slp_end_push(struct slp_session *s, uint32_t index, enum slp_status status, bool tell);
 void slp_stop_serving(struct slp_session *s, uint32_t index);
 void slp_transfers_end(struct slp_session *s, enum slp_status why);
-/* Carries out what slp_fail() has begun. */
+/* Carries out what slp_fail() has begun, and gives back what is not needed any more. */
 void slp_settle(struct slp_session *s);
 
 /* slp_data.c */

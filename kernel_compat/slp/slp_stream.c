@@ -7,14 +7,32 @@ static const uint32_t kCapacity[SLP_STREAMS] = {SLP_STREAM_BYTES, SLP_CONTROL_BY
 
 void slp_streams_init(struct slp_session *s)
 {
+	uint32_t i;
+
+	for (i = 0; i < SLP_STREAMS; ++i)
+		s->tx[i].capacity = s->rx[i].capacity = s->tx[i].limit = kCapacity[i];
+}
+
+void slp_streams_place(struct slp_session *s)
+{
 	uint32_t i, at = 0;
 
 	for (i = 0; i < SLP_STREAMS; at += kCapacity[i], ++i) {
-		s->tx[i].ring = s->tx_memory + at;
-		s->rx[i].ring = s->rx_memory + at;
-		s->tx[i].capacity = s->rx[i].capacity = kCapacity[i];
-		s->tx[i].limit = kCapacity[i];
+		s->tx[i].ring = s->work->tx_memory + at;
+		s->rx[i].ring = s->work->rx_memory + at;
+		s->tx[i].segments = s->work->segments[i];
+		s->rx[i].later = s->work->later[i];
 	}
+}
+
+bool slp_streams_hold(const struct slp_session *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < SLP_STREAMS; ++i)
+		if (s->tx[i].floor != s->tx[i].written || s->rx[i].floor != s->rx[i].arrived || s->rx[i].later_count > 0)
+			return true;
+	return false;
 }
 
 static void copy_in(uint8_t *ring, uint32_t capacity, uint64_t at, const uint8_t *data, uint32_t bytes)
@@ -55,6 +73,7 @@ bool slp_stream_write(struct slp_session *s, uint32_t stream, uint8_t kind, cons
 		total += bytes[i];
 	if (slp_stream_room(s, stream) < SLP_RECORD_BYTES + total)
 		return false;
+	slp_need_work(s);
 	slp_store32(prefix, total | (uint32_t)kind << 24);
 	copy_in(tx->ring, tx->capacity, tx->written, prefix, SLP_RECORD_BYTES);
 	tx->written += SLP_RECORD_BYTES;
@@ -164,6 +183,7 @@ enum slp_drop slp_stream_arrive(struct slp_session *s, const struct slp_frame *f
 		payload += rx->arrived - from;
 		from = rx->arrived;
 	}
+	slp_need_work(s);
 	if (from == rx->arrived)
 		rx->arrived = to;
 	else if (!add_span(rx, from, to))

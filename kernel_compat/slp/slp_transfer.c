@@ -34,9 +34,10 @@ enum slp_status slp_pull(struct slp_session *s, uint32_t handle, uint64_t offset
 	pull = &s->pulls[slot];
 	generation = (uint16_t)(pull->generation + 1);
 	memset(pull, 0, sizeof(*pull));
-	pull->bits = s->pull_bits[slot];
-	memset(pull->bits, 0, sizeof(s->pull_bits[slot]));
-	pull->used = true;
+	slp_need_work(s);
+	pull->bits = s->work->pull_bits[slot];
+	memset(pull->bits, 0, sizeof(s->work->pull_bits[slot]));
+	slp_sink_begin(s, pull);
 	pull->generation = generation;
 	pull->cookie = cookie;
 	pull->total = length;
@@ -50,7 +51,7 @@ void slp_end_pull(struct slp_session *s, struct slp_sink *pull, enum slp_status 
 {
 	uint64_t back = pull->granted - pull->placed;
 
-	pull->used = false;
+	slp_sink_end(s, pull);
 	slp_owed_give_back(s, back);
 	if (tell && s->config.ops->ended) {
 		++s->depth;
@@ -118,7 +119,7 @@ void slp_sink_placed(struct slp_session *s, struct slp_sink *sink, uint32_t numb
 	}
 	if (sink->placed < sink->total)
 		return;
-	sink->used = false;
+	slp_sink_end(s, sink);
 	slp_owe_done(s, number, SLP_OK);
 	if (s->config.ops->written && s->state == SLP_UP) {
 		struct slp_handle *handle = slp_find_handle(s, sink->handle);
@@ -179,7 +180,7 @@ void slp_transfers_end(struct slp_session *s, enum slp_status why)
 	for (i = 0; i < SLP_TRANSFERS; ++i) {
 		if (s->serving[i].used)
 			slp_stop_serving(s, i);
-		s->coming[i].used = false;
+		slp_sink_end(s, &s->coming[i]);
 		if (s->pulls[i].used)
 			slp_end_pull(s, &s->pulls[i], why, true);
 		if (s->pushes[i].used)
@@ -191,10 +192,11 @@ void slp_transfers_end(struct slp_session *s, enum slp_status why)
 
 void slp_settle(struct slp_session *s)
 {
-	if (!s->ending)
-		return;
-	s->ending = false;
-	slp_transfers_end(s, s->why);
-	if (s->config.ops->state)
-		s->config.ops->state(s->config.user, SLP_DOWN, s->why);
+	if (s->ending) {
+		s->ending = false;
+		slp_transfers_end(s, s->why);
+		if (s->config.ops->state)
+			s->config.ops->state(s->config.user, SLP_DOWN, s->why);
+	}
+	slp_rest(s);
 }

@@ -361,6 +361,7 @@ static bool poll_up(struct slp_session *s, uint64_t now, struct slp_tx *out)
 		s->waiting_since = now; /* for credit */
 		slp_set_probe_timer(s, now);
 	}
+	slp_rest(s); /* frames polled before that have pieces of it are in the air */
 	return false;
 }
 

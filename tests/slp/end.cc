@@ -45,7 +45,25 @@ const slp_ops End::kOps = {
           return slp_crc32c(0, end_of(user).mine().find(cookie).bytes.data() + offset, bytes);
         },
     .frame_crc = nullptr,
+    .borrow = nullptr,
+    .give_back = nullptr,
 };
+
+const slp_ops End::kLendingOps = [] {
+  slp_ops ops = kOps;
+  ops.borrow = [](void* user) -> void* {
+    auto* life = static_cast<Life*>(user);
+    require(life->work.empty(), "a session borrows what it has");
+    life->work.assign((slp_work_bytes() + 7) / 8, 0xC3C3C3C3C3C3C3C3u);
+    return life->work.data();
+  };
+  ops.give_back = [](void* user, void* work) {
+    auto* life = static_cast<Life*>(user);
+    require(work == life->work.data(), "a session gives back what it has not");
+    life->work = std::vector<uint64_t>();
+  };
+  return ops;
+}();
 
 uint64_t End::now() const { return world_.now + skew; }
 End& End::other() { return world_.ends[1 - which_]; }
@@ -68,14 +86,15 @@ uint64_t End::new_cookie() { return world_.next_id++; }
 
 std::unique_ptr<Life> End::new_life(slp_config& config) {
   auto life = std::make_unique<Life>(*this, &world_.book);
-  // What was in the memory before does not matter.
-  life->memory.assign((slp_session_bytes() + 7) / 8,
-                      which_ == 0 ? 0xA5A5A5A5A5A5A5A5u : 0x5A5A5A5A5A5A5A5Au);
   slp_config_init(&config);
-  config.ops = &kOps;
   config.user = life.get();
   config.node = &node_;
   config.nonce = world_.random.next() | 1;
+  life->lends = (config.nonce & 2) != 0;
+  config.ops = life->lends ? &kLendingOps : &kOps;
+  // What was in the memory before does not matter.
+  life->memory.assign(((life->lends ? slp_state_bytes() : slp_session_bytes()) + 7) / 8,
+                      which_ == 0 ? 0xA5A5A5A5A5A5A5A5u : 0x5A5A5A5A5A5A5A5Au);
   std::fill(std::begin(config.generations), std::end(config.generations),
             static_cast<uint16_t>(config.nonce >> 32));
   config.connection = 1 | static_cast<uint32_t>(++generation_) << 16;
@@ -212,23 +231,27 @@ void End::look_for_confirmed() {
   if (!stalled) slp_resume(life_->session);
 }
 
+// What a session is, but for its counters.
+std::vector<uint64_t> Life::inside() const {
+  std::vector<uint64_t> all = memory;
+  auto at = reinterpret_cast<const uint8_t*>(slp_counters_of(session)) -
+            reinterpret_cast<const uint8_t*>(memory.data());
+  std::memset(reinterpret_cast<uint8_t*>(all.data()) + at, 0, sizeof(slp_counters));
+  all.insert(all.end(), work.begin(), work.end());
+  return all;
+}
+
 bool End::hear(Life& life, const slp_frame& frame, bool forged) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(life.session);
   const slp_counters* counters = slp_counters_of(life.session);
   uint64_t keys = counters->keys;
   // What a forged frame must leave as it is: all but counters. (Time that was missed is noted.)
-  std::vector<uint8_t> before;
+  std::vector<uint64_t> before;
   if (forged && slp_state_of(life.session) == SLP_UP && slp_next_timeout(life.session) >= now())
-    before.assign(bytes, bytes + slp_session_bytes());
+    before = life.inside();
   slp_drop drop = slp_on_frame(life.session, now(), &frame);
   require(!forged || drop != SLP_TAKEN, "a forged frame was taken");
-  if (!before.empty() && counters->keys == keys) {
-    auto at = static_cast<size_t>(reinterpret_cast<const uint8_t*>(counters) - bytes),
-         behind = at + sizeof(*counters);
-    require(std::memcmp(before.data(), bytes, at) == 0 &&
-                std::memcmp(before.data() + behind, bytes + behind, before.size() - behind) == 0,
-            "a forged frame changed a session");
-  }
+  if (!before.empty() && counters->keys == keys)
+    require(before == life.inside(), "a forged frame changed a session");
   if (drop == SLP_TAKEN && (frame.data[0] & 31) > SLP_NACK) {
     uint8_t base[SLP_BASE_BYTES];
     slp_copy_base(base, frame.data);
@@ -428,6 +451,7 @@ void End::check_books(bool both_up) {
     require(mine().open() == 0, "all is well and a transfer never ends");
     require(mine().undelivered() == 0, "all is well and a message never arrives");
     require(slp_drained(session()), "all is well and something is still to be sent");
+    require(life_->work.empty(), "nothing is under way and a session gives nothing back");
     slp_view view;
     slp_view_of(session(), &view);
     require(view.in_flight_bytes == 0, "nothing is under way and the window is not free");

@@ -50,7 +50,9 @@ struct Life {
   Life(End& end, NonceBook* book) : end(end), cipher(kSecret, book) {}
   End& end;
   ToyCipher cipher;
-  std::vector<uint64_t> memory;
+  std::vector<uint64_t> inside() const;
+  bool lends = false;  // to the session what it needs for what is under way
+  std::vector<uint64_t> memory, work;
   slp_session* session = nullptr;
   std::shared_ptr<Meeting> meeting;  // null: with a client that is no more
   uint64_t peer_nonce = 0;
@@ -83,7 +85,7 @@ class End {
   uint64_t restart_at = UINT64_MAX;
 
  private:
-  static const slp_ops kOps;
+  static const slp_ops kOps, kLendingOps;
   std::unique_ptr<Life> new_life(slp_config& config);
   void listen(const slp_frame& frame, bool forged);
   void begin(const slp_hello& hello);

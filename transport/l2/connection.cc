@@ -84,6 +84,15 @@ struct Connection::Ops {
     }
     return crc;
   }
+  static void* borrow(void* user) {
+    Connection& c = self(user);
+    c.work_ = c.host_.work().take();
+    return c.work_.get();
+  }
+  static void give_back(void* user, void*) {
+    Connection& c = self(user);
+    c.host_.work().give_back(std::move(c.work_));
+  }
   static const slp_ops kTable;
 };
 
@@ -96,6 +105,8 @@ const slp_ops Connection::Ops::kTable = {
     .wake = wake,
     .source_crc = source_crc,
     .frame_crc = nullptr,
+    .borrow = borrow,
+    .give_back = give_back,
 };
 
 // `at`: of the frame, the byte that would belong at `end` of the memory.
@@ -185,7 +196,7 @@ Status Connection::configure(slp_config& config) {
     fill_random(std::as_writable_bytes(std::span(config.salt)));
     host_.sending_room().reserve(config.mtu);
   }
-  memory_ = std::make_unique_for_overwrite<uint64_t[]>((slp_session_bytes() + 7) / 8);
+  memory_ = std::make_unique_for_overwrite<uint64_t[]>((slp_state_bytes() + 7) / 8);
   return Status();
 }
 

@@ -20,6 +20,7 @@
 #include <sluice/l2/machines.h>
 #include <sluice/runtime/secret.h>
 #include <sluice/l2/timers.h>
+#include <sluice/l2/work_pool.h>
 #include <sluice/proto/direct_connection.h>
 #include <sluice/runtime/peer_account.h>
 #include <sluice/spi/eager.h>
@@ -76,6 +77,7 @@ class ConnectionHost {
   // What the connections with that peer share.
   virtual std::shared_ptr<Machine> machine_at(const PeerAddress& peer) = 0;
   virtual SendingRoom& sending_room() = 0;
+  virtual WorkPool& work() = 0;
   // Largest frame of this side, at least kLeastFrame.
   virtual uint16_t most_frame_bytes() const = 0;
 
@@ -210,6 +212,7 @@ class Connection final : public proto::DirectConnection {
   std::shared_ptr<Machine> machine_;
   PeerCharge charge_;
   std::unique_ptr<uint64_t[]> memory_;
+  WorkPool::Block work_;  // lent to the session; null: it is idle
   std::unique_ptr<Cipher> cipher_;
   slp_session* session_ = nullptr;
   proto::DirectClient* client_ = nullptr;
@@ -221,9 +224,9 @@ class Connection final : public proto::DirectConnection {
   bool want_room_ = false, want_window_ = false, want_pull_ = false, want_push_ = false;
   Instant now_;
   SessionCounts counts_;
-  std::array<Window, kWindows> windows_;
-  std::array<Move, kMoves> moves_;
-  Expected next_;  // as far as the last frame told
+  std::vector<Window> windows_;  // as many as were open at once
+  std::vector<Move> moves_;      // none before the first, then kMoves
+  Expected next_;                // as far as the last frame told
   size_t next_move_ = kMoves;
   uint64_t copied_in_ = 0;  // from frames to memory, and in no receipt yet
   std::vector<Event> events_;

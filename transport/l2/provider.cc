@@ -81,6 +81,7 @@ L2Provider::L2Provider(ContextCore& context)
       machines_(context.peer_accounts()),
       node_(std::make_unique<slp_node>()),
       sending_room_(context.tuning().l2_batch_frames),
+      work_(slp_work_bytes()),
       sleep_timer_(context),
       connections_(context.now()) {
   slp_node_init(node_.get(), kPullBudget);

@@ -99,6 +99,7 @@ class L2Provider final : public Provider,
     return machines_.at(peer);
   }
   SendingRoom& sending_room() override { return sending_room_; }
+  WorkPool& work() override { return work_; }
   uint16_t most_frame_bytes() const override {
     return std::max(kLeastFrame, context_.tuning().l2_frame_bytes);
   }
@@ -117,6 +118,7 @@ class L2Provider final : public Provider,
   std::unique_ptr<slp_node> node_;
   ReceiveRoom room_;
   SendingRoom sending_room_;
+  WorkPool work_;
   std::vector<std::unique_ptr<Port>> ports_;
   HotPorts hot_;
   Timers timers_;

@@ -95,6 +95,8 @@ Result<WindowId> Connection::open_window(std::byte* data, uint64_t length, Right
     return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection has ended");
   auto window =
       std::find_if(windows_.begin(), windows_.end(), [](const Window& w) { return w.handle == 0; });
+  if (window == windows_.end() && windows_.size() < kWindows)
+    window = windows_.emplace(windows_.end());
   uint32_t handle = 0, slp_rights = 0;
   if (has_right(rights, Right::kRead)) slp_rights |= SLP_READ;
   if (has_right(rights, Right::kWrite)) slp_rights |= SLP_WRITE;
@@ -129,6 +131,7 @@ void Connection::close_window(WindowId window, bool tell) {
 
 // A slot for a transfer, or moves_.size(). As many as SLP has of each kind: pulls, then pushes.
 size_t Connection::start_move(bool pull, const wire::Segment& peer, uint64_t cookie) {
+  moves_.resize(kMoves);
   auto first = moves_.begin() + (pull ? 0 : kMoves / 2);
   auto free = std::find_if(first, first + kMoves / 2, [](const Move& m) { return m.count == 0; });
   if (free == first + kMoves / 2) {
@@ -206,7 +209,7 @@ bool Connection::last_of_its_cookie(const Move& push) const {
 
 // SLP's pushes overtake each other, and a notice says that all bytes of its operation are there.
 void Connection::push_waiting() {
-  for (size_t slot = kMoves / 2; slot < kMoves; ++slot) {
+  for (size_t slot = kMoves / 2; slot < moves_.size(); ++slot) {
     Move& move = moves_[slot];
     if (failed_ || stopped_) return;
     if (move.count == 0 || !move.waiting || !last_of_its_cookie(move)) continue;
@@ -217,7 +220,7 @@ void Connection::push_waiting() {
 }
 
 void Connection::cancel_moves(uint64_t cookie) {
-  for (size_t slot = 0; slot < kMoves; ++slot) {
+  for (size_t slot = 0; slot < moves_.size(); ++slot) {
     Move& move = moves_[slot];
     if (move.count == 0 || move.cookie != cookie) continue;
     if (!stopped_ && !move.waiting) (void)slp_cancel(session_, kWindows + slot);
@@ -246,14 +249,15 @@ void Connection::on_ended(uint64_t cookie, int status) {
 bool Connection::became_writable() {
   if (failed_ || stopped_ || !(want_room_ || want_window_ || want_pull_ || want_push_))
     return false;
-  auto idle = [](const Move& m) { return m.count == 0; };
-  auto pushes = moves_.begin() + kMoves / 2;
+  auto free_from = [&](size_t first) {
+    return std::any_of(moves_.begin() + first, moves_.begin() + first + kMoves / 2,
+                       [](const Move& m) { return m.count == 0; });
+  };
   // A move that still lacks room asks for it again.
   bool any = (want_room_ && slp_can_send(session_, kLargestMessage)) ||
              (want_window_ && std::any_of(windows_.begin(), windows_.end(),
                                           [](const Window& w) { return w.handle == 0; })) ||
-             (want_pull_ && std::any_of(moves_.begin(), pushes, idle)) ||
-             (want_push_ && std::any_of(pushes, moves_.end(), idle));
+             (want_pull_ && free_from(0)) || (want_push_ && free_from(kMoves / 2));
   if (!any) return false;
   want_room_ = want_window_ = want_pull_ = want_push_ = false;
   return true;
