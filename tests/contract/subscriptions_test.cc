@@ -142,6 +142,25 @@ TEST_CASE("retired steps are passed over and counted", "[exchange][subscription]
   CHECK(subscription.missed() == 47 + 12);
 }
 
+TEST_CASE("steps that others have read are passed over, however many", "[exchange][subscription]") {
+  NothingLeftBehind audit;
+  Subscribed scene(2);
+  constexpr uint64_t kRead = 50;
+  {
+    Subscription early = scene.there(0).subscribe("w");
+    for (uint64_t step = 0; step < kRead; ++step) {
+      Publication publication = scene.publish(step);
+      REQUIRE(scene.step_of(early) == step);
+      REQUIRE(scene.until([&] { return publication.ready(); }));
+    }
+  }
+  Subscription late = scene.there(1).subscribe("w");
+  Publication next = scene.publish(kRead);
+  CHECK(scene.step_of(late) == kRead);
+  CHECK(late.missed() == kRead);
+  REQUIRE(scene.until([&] { return next.ready(); }));
+}
+
 TEST_CASE("a subscription can begin with the latest step", "[exchange][subscription]") {
   for (bool published : {true, false}) {
     INFO(published);

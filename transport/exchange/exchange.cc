@@ -295,7 +295,7 @@ void Exchange::end_publication(PublicationRecord* record) {
   record->ended = true;
   std::erase(entry->published, record);
   if (record->deadline != kNever) overdue_.erase(record->overdue);
-  entry->note_ended(record->step);
+  entry->ended.add(record->step);
   refuse_waiting(entry, record->step);
   // A subscription of our own may have asked for it in vain.
   if (entry->first_fetch != nullptr && !subscriptions_.empty()) look_soon();

@@ -277,8 +277,7 @@ class Exchange final : private WantHandler, private ProgressHook {
                        const FetchOptions& options = {});
 
   // Each step of the name from options.first_step on, in order. The next ones are asked for early,
-  // several with one message. A step that nobody publishes is waited for, and so is one that its
-  // readers ended before the last 16 that they ended.
+  // several with one message. A step that nobody publishes is waited for.
   Subscription subscribe(std::string_view name, const SubscribeOptions& options = {});
 
   // A tensor whose bytes no peer can change: itself, or one counted copy.

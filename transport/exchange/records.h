@@ -13,6 +13,7 @@
 
 #include <sluice/base/id_index.h>
 #include <sluice/base/inline_vector.h>
+#include <sluice/exchange/ended_steps.h>
 #include <sluice/exchange/exchange.h>
 #include <sluice/exchange/waiting_steps.h>
 #include <sluice/spi/endpoint_core.h>
@@ -220,15 +221,8 @@ struct KeyEntry {
   std::vector<PublicationRecord*> published;
   WaitingSteps waiting;
   uint64_t gone_below = 0;  // steps retired for good
-  // Steps that lately ended by their readers: asking again is an error, not a wait.
-  std::array<uint64_t, 16> lately_ended{};
-  uint32_t ended_count = 0;
-  uint64_t highest_ended = 0;  // of all that ended so
+  EndedSteps ended;         // by their readers: asking again is an error, not a wait
 
-  void note_ended(uint64_t step) {
-    lately_ended[ended_count++ % lately_ended.size()] = step;
-    highest_ended = std::max(highest_ended, step);
-  }
   // The newest step that one more reader can have; null: none.
   PublicationRecord* newest() const {
     PublicationRecord* best = nullptr;
@@ -237,17 +231,7 @@ struct KeyEntry {
     }
     return best;
   }
-  bool is_over(uint64_t step) const {
-    if (step < gone_below) return true;
-    if (step > highest_ended) [[likely]]
-      return false;  // steps mostly grow
-    uint32_t known = ended_count < lately_ended.size() ? ended_count
-                                                       : static_cast<uint32_t>(lately_ended.size());
-    for (uint32_t i = 0; i < known; ++i) {
-      if (lately_ended[i] == step) return true;
-    }
-    return false;
-  }
+  bool is_over(uint64_t step) const { return step < gone_below || ended.has(step); }
 };
 
 }  // namespace sluice::internal
