@@ -2,18 +2,15 @@
 // of it; whoever is not on the list gets none.
 #include <arpa/inet.h>
 #include <errno.h>
-#include <grp.h>
 #include <linux/filter.h>
 #include <linux/if_packet.h>
 #include <net/if.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -21,7 +18,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,6 +27,7 @@
 #include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/select/open.h>
 
+#include "tests/l2/lending.h"
 #include "tests/l2/two.h"
 #include "tests/l2/wire.h"
 #include "tests/support/audit.h"
@@ -39,74 +36,23 @@
 namespace sluice::test {
 namespace {
 
-constexpr uid_t kNobody = 65534, kSomebody = 65533;
 constexpr uint16_t kPort = 7000;
 
-pid_t start(const std::function<int()>& what) {
-  std::fflush(nullptr);
-  pid_t pid = ::fork();
-  REQUIRE(pid >= 0);
-  if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    ::_exit(what());
-  }
-  return pid;
-}
-int exit_code(pid_t pid) {
-  int status = 0;
-  ::waitpid(pid, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
-}
-// As `setpriv --reuid --clear-groups` does: no capability is left.
-bool become(uid_t user) {
-  return ::setgroups(0, nullptr) == 0 && ::setresgid(user, user, user) == 0 &&
-         ::setresuid(user, user, user) == 0;
-}
-bool can_become() {
-  return exit_code(start([] { return become(kNobody) ? 0 : 1; })) == 0;
-}
-
-// A cable, and a broker at its left end who lends to nobody (the user) only.
+// A cable, and a broker at its left end.
 class Lending {
  public:
-  // descriptors: that its process may have; 0: as many as this one.
-  explicit Lending(l2::BrokerOptions options = {}, rlim_t descriptors = 0) {
-    char name[] = "/tmp/sluice-broker-XXXXXX";
-    REQUIRE(::mkdtemp(name) != nullptr);
-    REQUIRE(::chmod(name, 0755) == 0);
-    folder_ = name;
-    path = folder_ + "/socket";
-    REQUIRE(add_cable("left", 10, "right", 11));
-    int ready[2];
-    REQUIRE(::pipe(ready) == 0);
-    broker_ = start([&] {
-      options.interface = "left", options.path = path, options.users = {kNobody};
-      auto broker = l2::Broker::open(options);
-      rlimit limit{descriptors, descriptors};
-      if (descriptors != 0 && ::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
-      if (!broker.ok() || ::write(ready[1], "r", 1) != 1) return 1;
-      for (;;) (void)broker->serve_one();
-    });
-    ::close(ready[1]);
-    char byte;
-    bool opened = ::read(ready[0], &byte, 1) == 1;
-    ::close(ready[0]);
-    REQUIRE(opened);
-    ::setenv("SLUICE_L2_BROKER", path.c_str(), 1);
-  }
-  ~Lending() {
-    ::kill(broker_, SIGKILL);
-    ::waitpid(broker_, nullptr, 0);
-    ::unsetenv("SLUICE_L2_BROKER");
-    ::unlink(path.c_str());
-    ::rmdir(folder_.c_str());
-    remove_cable("left");
-  }
-  std::string path;
+  explicit Lending(l2::BrokerOptions options = {}, rlim_t descriptors = 0)
+      : broker_(std::move(options), descriptors) {}
 
  private:
-  std::string folder_;
-  pid_t broker_ = -1;
+  struct Cable {
+    Cable() { REQUIRE(add_cable("left", 10, "right", 11)); }
+    ~Cable() { remove_cable("left"); }
+  } cable_;
+  Broking broker_;
+
+ public:
+  const std::string& path = broker_.path;
 };
 
 #define NEEDS_USERS()                                   \

@@ -48,7 +48,8 @@ int run(const l2::BrokerOptions& options) {
   action.sa_handler = stop;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
-  fmt::print("lends packet sockets at {} by {}\n", options.interface, options.path);
+  fmt::print("lends packet sockets{} at {} by {}\n", options.xdp ? " and AF_XDP" : "",
+             options.interface, options.path);
   std::fflush(stdout);
   while (stopped == 0) {
     Status served = broker->serve_one();
@@ -62,19 +63,24 @@ int run(const l2::BrokerOptions& options) {
 void add_broker_command(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();
   CLI::App* command =
-      app.add_subcommand("broker", "lend packet sockets for l2:// to programs without CAP_NET_RAW");
+      app.add_subcommand("broker",
+                         "lend packet sockets for l2://, and AF_XDP for l2://xdp/, to programs "
+                         "without CAP_NET_RAW");
   command->add_option("--interface", flags->options.interface, "the interface")->required();
   command->add_option(
       "--uid", flags->users,
       "a user who may borrow, by number or name; may be repeated (root always may)");
   command
       ->add_option("--sockets", flags->options.most_sockets,
-                   "most that are lent at once (default 1024)")
+                   "most that are lent at once; a port by AF_XDP counts as one (default 1024)")
       ->check(CLI::Range(1, 65536));
   command
       ->add_option("--sockets-by-user", flags->options.most_sockets_by_user,
                    "of these, most of one user (default 256)")
       ->check(CLI::Range(1, 65536));
+  command->add_flag("--xdp", flags->options.xdp,
+                    "lend AF_XDP as well, to one process at a time: it has a receive queue of the "
+                    "interface until it ends");
   command->add_option("--path", flags->options.path,
                       "of the Unix socket (default /run/sluice-l2-INTERFACE); programs look at "
                       "SLUICE_L2_BROKER, then there");

@@ -88,7 +88,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"l2.rings_refused", "Ports that got no receive ring from the kernel.",
      "Too little memory; an old kernel.",
      "Nothing: frames are received one call at a time, slower."},
-    {"l2.sockets_refused", "Requests for packet sockets that the broker refused.",
+    {"l2.sockets_refused", "Requests for sockets that the broker refused.",
      "The user is not named by --uid; the interface by --interface; its share is used up.",
      "Start sluice broker with that user and interface."},
     {"l2.udp_segments_refused", "Groups of datagrams that had to be sent one by one.",

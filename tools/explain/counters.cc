@@ -154,7 +154,7 @@ constexpr auto kEntries = std::to_array<Entry>({
     {"l2.second_sessions", "Connections whose bulk goes by UDP beside frames.", kWork, kNothing},
     {"l2.second_sessions_late", "Connections that stayed with frames for their bulk.",
      "A firewall drops the UDP port.", "Open the port, or set SLUICE_L2_BULK=frames."},
-    {"l2.sockets_lent", "Packet sockets that the broker lent.", kWork, kNothing},
+    {"l2.sockets_lent", "Requests for sockets that the broker granted.", kWork, kNothing},
     {"l2.turns_cut_short", "Turns that ended before all frames were looked at.",
      "One connection has much more than others.", kNothing},
     {"l2.udp_datagrams_joined", "Datagrams that the kernel joined (UDP_GRO).", kWork, kNothing},

@@ -76,7 +76,7 @@ std::span<const Setting> settings() {
        {},
        "/run/sluice-l2-INTERFACE",
        "",
-       "Where `sluice broker` lends packet sockets."},
+       "Where `sluice broker` lends sockets."},
       {"SLUICE_L2_BULK",
        kLibrary,
        kFlag,

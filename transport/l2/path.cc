@@ -65,7 +65,9 @@ const PathDescriptor kXdpPath{
     .scheme = Scheme::kL2,
     .name = "xdp",
     .explain = explain_xdp,
-    .remedy = "run it as root, or use l2://INTERFACE, which needs less: docs/ethernet.md",
+    .remedy =
+        "run it as root, or run `sluice broker --xdp`, or use l2://INTERFACE, which needs less: "
+        "docs/ethernet.md",
 };
 
 const PathDescriptor kUdpPath{

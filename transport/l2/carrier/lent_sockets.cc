@@ -70,10 +70,15 @@ void LentSockets::add(uid_t user, uint16_t port, int socket) {
   if (::fstat(socket, &found) == 0) lent_.push_back({port, user, found.st_ino});
 }
 
+void LentSockets::let_go(uint16_t port) {
+  std::erase_if(lent_, [&](const Lent& lent) { return lent.port == port && lent.inode == kHeld; });
+}
+
 void LentSockets::take_back() {
   std::unordered_set<ino_t> open;
   if (!open_packet_sockets(open)) return;
-  std::erase_if(lent_, [&](const Lent& lent) { return open.count(lent.inode) == 0; });
+  std::erase_if(
+      lent_, [&](const Lent& lent) { return lent.inode != kHeld && open.count(lent.inode) == 0; });
 }
 
 }  // namespace sluice::l2

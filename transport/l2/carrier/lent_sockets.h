@@ -1,5 +1,5 @@
-// Which packet sockets a broker has lent, to whom, and whether they are still open anywhere:
-// the kernel's table of packet sockets tells, whatever a borrower says. Knows no asker.
+// Which sockets a broker has lent, to whom, and whether they are still open anywhere: of packet
+// sockets the kernel's table tells, whatever a borrower says. Knows no asker.
 #ifndef SLUICE_L2_CARRIER_LENT_SOCKETS_H_
 #define SLUICE_L2_CARRIER_LENT_SOCKETS_H_
 
@@ -26,9 +26,13 @@ class LentSockets {
   bool of_another(uid_t user, uint16_t port) const;
   // Requires: may_lend().
   void add(uid_t user, uint16_t port, int socket);
+  // A port of AF_XDP, which counts as a socket until it is let go: the table does not tell.
+  void hold(uid_t user, uint16_t port) { lent_.push_back({port, user, kHeld}); }
+  void let_go(uint16_t port);
   size_t count() const { return lent_.size(); }
 
  private:
+  static constexpr ino_t kHeld = 0;
   struct Lent {
     uint16_t port;
     uid_t user;

@@ -59,7 +59,10 @@ class XdpCarrier final : public Carrier {
   std::string address_text(const PeerAddress& address, uint16_t port) const override {
     return "l2://xdp/" + name() + "/" + mac_text(address) + ":" + std::to_string(port);
   }
-  Status look() const override { return look_at_interface(claim_.value(), name()); }
+  Status look() const override {
+    SLUICE_RETURN_IF_ERROR(look_at_interface(claim_.value(), name()));
+    return interface_->look();
+  }
 
   void send(std::span<const FrameOut> frames) override {
     std::array<uint64_t, kBatch> places;
@@ -172,17 +175,17 @@ class XdpCarrier final : public Carrier {
 
 Result<OpenedCarrier> open_xdp_carrier(const std::string& interface, uint16_t port) {
   SLUICE_TRY(std::shared_ptr<XdpInterface> there, XdpInterface::of(interface));
-  SLUICE_TRY(PortClaim claimed, claim_any_port(interface, there->place().index, port));
-  port = claimed.port;
-  const auto most = static_cast<uint16_t>(there->most_frame());
-  const uint16_t mtu = mtu_of_interface(claimed.claim.value(), interface, most);
   if (there->place().mtu < kLeastFrame) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
                   "the MTU of " + interface + " is " + std::to_string(there->place().mtu) +
                       "; use tcp:// there: SLP needs " + std::to_string(kLeastFrame));
   }
-  SLUICE_TRY(XdpSocket * socket, there->open(port));
-  auto carrier = std::make_unique<XdpCarrier>(std::move(there), *socket, std::move(claimed), mtu);
+  SLUICE_TRY(XdpInterface::Port opened, there->open(port));
+  port = opened.claimed.port;
+  const auto most = static_cast<uint16_t>(there->most_frame());
+  const uint16_t mtu = mtu_of_interface(opened.claimed.claim.value(), interface, most);
+  auto carrier = std::make_unique<XdpCarrier>(std::move(there), *opened.socket,
+                                              std::move(opened.claimed), mtu);
   return OpenedCarrier{std::move(carrier), port};
 }
 

@@ -1,26 +1,21 @@
 #include <sluice/l2/carrier/xdp_interface.h>
 
 #include <errno.h>
-#include <linux/ethtool.h>
-#include <linux/sockios.h>
 #include <net/if.h>
-#include <net/if_arp.h>
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <utility>
 
-#include <sluice/base/settings.h>
+#include <sluice/l2/carrier/borrowed_xdp.h>
+#include <sluice/l2/carrier/broker_wire.h>
 #include <sluice/l2/carrier/interfaces.h>
-#include <sluice/l2/carrier/socket_room.h>
 
 namespace sluice::l2 {
 namespace {
@@ -35,22 +30,11 @@ constexpr uint32_t kSendPlaces = XdpInterface::kLargePorts * XdpInterface::kLarg
 constexpr uint32_t kSentRing = 4096;
 static_assert((kReceivePlaces & (kReceivePlaces - 1)) == 0, "the fill ring holds all of them");
 static_assert(kSentRing >= kSendPlaces);
+static_assert(XdpInterface::kLargePorts + XdpInterface::kSmallPorts == kMostXdpPorts);
 constexpr uint32_t kBaseRing = 2;  // the least that the kernel makes
 
 Status failed(Code code, std::string why, int error = 0) {
   return Status(code, Scope::kOperation, kOrigin, std::move(why), error);
-}
-
-Result<Descriptor> xdp_socket() {
-  Descriptor fd(::socket(AF_XDP, SOCK_RAW | SOCK_CLOEXEC, 0));
-  if (fd.value() >= 0) return fd;
-  if (errno == EPERM || errno == EACCES)
-    return failed(Code::kAccessDenied, "no AF_XDP socket: " + xdp_capabilities_remedy(), errno);
-  if (errno == EAFNOSUPPORT)
-    return failed(Code::kUnsupported,
-                  "this kernel has no AF_XDP sockets (CONFIG_XDP_SOCKETS); use l2://INTERFACE",
-                  errno);
-  return no_descriptor(errno);
 }
 
 template <typename Entry>
@@ -88,44 +72,6 @@ Result<xdp_mmap_offsets> offsets_of(int fd) {
                 errno);
 }
 
-// Queues that frames may come by; 1 where the driver does not tell.
-uint32_t receive_queues(int questions, const std::string& interface) {
-  ethtool_channels channels{.cmd = ETHTOOL_GCHANNELS};
-  ifreq request = request_for(interface);
-  request.ifr_data = reinterpret_cast<char*>(&channels);
-  if (::ioctl(questions, SIOCETHTOOL, &request) != 0) return 1;
-  return std::max(1u, channels.rx_count + channels.combined_count);
-}
-
-// Frames without an IP header take one queue of most cards, but which is the card's affair.
-Result<uint32_t> queue_of(int questions, const std::string& interface) {
-  const uint32_t queues = receive_queues(questions, interface);
-  if (auto asked = setting_text("SLUICE_L2_XDP_QUEUE")) {
-    const auto queue = static_cast<uint32_t>(setting_number("SLUICE_L2_XDP_QUEUE").value_or(0));
-    if (queue < queues) return queue;
-    return failed(Code::kInvalidArgument, "SLUICE_L2_XDP_QUEUE is " + *asked + ", and " +
-                                              interface + " has " + std::to_string(queues) +
-                                              " receive queues; set one from 0 to " +
-                                              std::to_string(queues - 1));
-  }
-  if (queues == 1) return 0u;
-  return failed(Code::kUnsupported,
-                interface + " has " + std::to_string(queues) +
-                    " receive queues, and frames may come by any; sudo ethtool -L " + interface +
-                    " combined 1, or steer EtherType 0x88b5 to one (ethtool -N " + interface +
-                    " flow-type ether proto 0x88b5 action 0) and set SLUICE_L2_XDP_QUEUE=0");
-}
-
-// Which process listens at the name of the interface; 0: it does not say.
-int holder_of(const sockaddr_un& name, socklen_t length) {
-  Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  ucred who{};
-  socklen_t size = sizeof(who);
-  bool told = ::connect(fd.value(), reinterpret_cast<const sockaddr*>(&name), length) == 0 &&
-              ::getsockopt(fd.value(), SOL_SOCKET, SO_PEERCRED, &who, &size) == 0;
-  return told ? who.pid : 0;
-}
-
 uint64_t network_of(int socket) {
   uint64_t cookie = 0;
   socklen_t length = sizeof(cookie);
@@ -148,10 +94,18 @@ bool bound(int fd, const sockaddr_xdp& own) {
 struct Known {
   std::mutex lock;
   std::map<std::pair<uint64_t, int>, std::weak_ptr<XdpInterface>> all;  // by network and index
+  std::map<std::pair<std::string, std::string>, std::weak_ptr<XdpInterface>>
+      borrowed;  // by broker and name
 };
 Known& known() {
   static auto* one = new Known();
   return *one;
+}
+
+// After fork() the parent's is not ours.
+std::shared_ptr<XdpInterface> still(const std::weak_ptr<XdpInterface>& entry) {
+  auto here = entry.lock();
+  return here != nullptr && !here->forked() ? here : nullptr;
 }
 
 }  // namespace
@@ -159,72 +113,39 @@ Known& known() {
 Result<std::shared_ptr<XdpInterface>> XdpInterface::of(const std::string& interface) {
   Descriptor questions(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (questions.value() < 0) return no_descriptor(errno);
-  ifreq request = request_for(interface);
-  if (interface.size() >= IFNAMSIZ || ::ioctl(questions.value(), SIOCGIFINDEX, &request) != 0)
-    return failed(Code::kInvalidArgument,
-                  "there is no interface '" + interface + "' here; ip link shows those there are");
   const uint64_t network = network_of(questions.value());
+  const std::pair by_broker{broker_path(interface), interface};
+  ifreq request = request_for(interface);
   std::lock_guard guard(known().lock);
-  auto& entry = known().all[{network, request.ifr_ifindex}];
-  // After fork() the parent's is not ours.
-  if (auto here = entry.lock(); here != nullptr && !here->forked()) return here;
+  if (interface.size() < IFNAMSIZ && ::ioctl(questions.value(), SIOCGIFINDEX, &request) == 0) {
+    if (auto here = still(known().all[{network, request.ifr_ifindex}])) return here;
+  }
+  if (auto here = still(known().borrowed[by_broker])) return here;
+  Result<std::unique_ptr<OwnXdp>> own = OwnXdp::attach(interface);
   std::shared_ptr<XdpInterface> made(new XdpInterface());
-  made->place_.index = request.ifr_ifindex;
-  SLUICE_RETURN_IF_ERROR(made->begin(interface, std::move(questions), network));
-  entry = made;
+  if (own.ok()) {
+    SLUICE_RETURN_IF_ERROR(announce_xdp((*own)->claim()));
+    SLUICE_RETURN_IF_ERROR(made->begin(*std::move(own)));
+    known().all[{network, made->place().index}] = made;
+    return made;
+  }
+  if (own.code() != Code::kAccessDenied || !broker_is_there(interface)) return own.status();
+  SLUICE_TRY(std::unique_ptr<XdpSource> lent, borrow_xdp(interface));
+  SLUICE_RETURN_IF_ERROR(made->begin(std::move(lent)));
+  known().borrowed[by_broker] = made;
   return made;
 }
 
-Status XdpInterface::begin(const std::string& interface, Descriptor questions, uint64_t network) {
-  network_ = network;
+Status XdpInterface::begin(std::unique_ptr<XdpSource> source) {
+  source_ = std::move(source);
   process_ = ::getpid();
-  place_.interface = interface;
-  place_.may_be_generic = setting_is("SLUICE_L2_XDP_GENERIC", "1");
-  ifreq request = request_for(interface);
-  if (::ioctl(questions.value(), SIOCGIFHWADDR, &request) != 0 ||
-      (request.ifr_hwaddr.sa_family != ARPHRD_ETHER &&
-       request.ifr_hwaddr.sa_family != ARPHRD_LOOPBACK))
-    return failed(Code::kUnsupported,
-                  interface + " is no Ethernet: it has no MAC address; use l2://udp/ or tcp://");
-  std::memcpy(place_.mac.data(), request.ifr_hwaddr.sa_data, place_.mac.size());
-  request = request_for(interface);
-  if (::ioctl(questions.value(), SIOCGIFMTU, &request) == 0) place_.mtu = request.ifr_mtu;
-  request = request_for(interface);
-  if (::ioctl(questions.value(), SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) == 0)
-    return failed(Code::kUnreachable,
-                  "the interface " + interface + " is down; sudo ip link set " + interface + " up");
-  SLUICE_TRY(base_, xdp_socket());
-  SLUICE_TRY(place_.queue, queue_of(questions.value(), interface));
-  SLUICE_RETURN_IF_ERROR(claim());
-  // First of all what takes most privileges, and what a driver refuses.
-  SLUICE_TRY(XdpProgram program, XdpProgram::attach(place_));
-  program_.emplace(std::move(program));
+  base_ = source_->take_base();
   SLUICE_RETURN_IF_ERROR(reserve());
   return bind_first();
 }
 
-// An abstract Unix name, that only one process can have; who asks is told which.
-Status XdpInterface::claim() {
-  claim_ = Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (claim_.value() < 0) return no_descriptor(errno);
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  int text = std::snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1, "sluice-xdp-%d-%u",
-                           place_.index, place_.queue);
-  const auto length =
-      static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(text));
-  if (::bind(claim_.value(), reinterpret_cast<sockaddr*>(&name), length) == 0)
-    return ::listen(claim_.value(), 8) == 0 ? Status() : no_descriptor(errno);
-  const int holder = holder_of(name, length);
-  return failed(Code::kTryAgain,
-                "process " + (holder > 0 ? std::to_string(holder) : std::string("(unknown)")) +
-                    " uses AF_XDP at " + place_.interface +
-                    ", which one process can; end it, or use l2://" + place_.interface,
-                errno);
-}
-
 Status XdpInterface::reserve() {
-  const size_t whole = static_cast<size_t>(place_.mtu) + kHeadroom + kEthernetHeader;
+  const size_t whole = static_cast<size_t>(place().mtu) + kHeadroom + kEthernetHeader;
   place_bytes_ = whole <= kSmallPlace ? kSmallPlace : kLargePlace;
   memory_bytes_ = place_bytes_ * (kReceivePlaces + kSendPlaces);
   void* memory = ::mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE,
@@ -264,18 +185,18 @@ Status XdpInterface::bind_first() {
       map_ring(fd, XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx, kBaseRing, base_rx_));
   sockaddr_xdp own{};
   own.sxdp_family = AF_XDP;
-  own.sxdp_ifindex = static_cast<uint32_t>(place_.index);
-  own.sxdp_queue_id = place_.queue;
+  own.sxdp_ifindex = static_cast<uint32_t>(place().index);
+  own.sxdp_queue_id = place().queue;
   // Without XDP_COPY the kernel takes zero copy where the driver has it.
   own.sxdp_flags = XDP_USE_NEED_WAKEUP;
   if (!bound(fd, own)) {
     if (errno == EBUSY)
       return failed(Code::kTryAgain,
-                    "another program has AF_XDP sockets at queue " + std::to_string(place_.queue) +
-                        " of " + place_.interface + "; end it, or use l2://" + place_.interface,
+                    "another program has AF_XDP sockets at queue " + std::to_string(place().queue) +
+                        " of " + place().interface + "; end it, or use l2://" + place().interface,
                     errno);
     return failed(Code::kUnsupported,
-                  place_.interface + " takes no AF_XDP socket; use l2://" + place_.interface,
+                  place().interface + " takes no AF_XDP socket; use l2://" + place().interface,
                   errno);
   }
   xdp_options options{};
@@ -288,7 +209,7 @@ Status XdpInterface::bind_first() {
 }
 
 XdpInterface::~XdpInterface() {
-  program_.reset();  // before its sockets go
+  source_.reset();  // before its sockets go
   for (auto& socket : sockets_) {
     unmap(socket->rx);
     unmap(socket->tx);
@@ -310,9 +231,10 @@ void XdpInterface::offer(uint32_t count) {
 
 Status XdpInterface::make_socket(bool large) {
   auto made = std::make_unique<XdpSocket>();
-  SLUICE_TRY(made->fd, xdp_socket());
-  SLUICE_TRY(made->send_fd, xdp_socket());
-  enlarge(made->send_fd.value());
+  SLUICE_TRY(XdpSockets sockets, source_->sockets());
+  made->fd = std::move(sockets.receive);
+  made->send_fd = std::move(sockets.send);
+  made->number = sockets.number;
   SLUICE_TRY(xdp_mmap_offsets offsets, offsets_of(made->fd.value()));
   const uint32_t sends = large ? kLargeSends : kSmallSends;
   Status status = map_ring(made->fd.value(), XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx,
@@ -323,21 +245,22 @@ Status XdpInterface::make_socket(bool large) {
   sockaddr_xdp own{};
   own.sxdp_family = AF_XDP;
   own.sxdp_flags = XDP_SHARED_UMEM;
-  own.sxdp_ifindex = static_cast<uint32_t>(place_.index);
-  own.sxdp_queue_id = place_.queue;
+  own.sxdp_ifindex = static_cast<uint32_t>(place().index);
+  own.sxdp_queue_id = place().queue;
   own.sxdp_shared_umem_fd = static_cast<uint32_t>(base_.value());
   for (int fd : {made->fd.value(), made->send_fd.value()}) {
     if (status.ok() && ::bind(fd, reinterpret_cast<sockaddr*>(&own), sizeof(own)) != 0)
-      status =
-          failed(Code::kUnsupported,
-                 place_.interface + " takes no further AF_XDP socket; use l2://" + place_.interface,
-                 errno);
+      status = failed(
+          Code::kUnsupported,
+          place().interface + " takes no further AF_XDP socket; use l2://" + place().interface,
+          errno);
   }
   if (!status.ok()) {
     unmap(made->rx);
     unmap(made->tx);
     return status;
   }
+  std::lock_guard guard(lock_);
   for (uint32_t i = 0; i < sends; ++i) {
     if (i % kSmallSends == 0) owner_of_sends_.push_back(made.get());
     const size_t number = (owner_of_sends_.size() - 1) * kSmallSends + i % kSmallSends;
@@ -350,33 +273,39 @@ Status XdpInterface::make_socket(bool large) {
   return Status();
 }
 
-Result<XdpSocket*> XdpInterface::open(uint16_t port) {
-  std::lock_guard guard(lock_);
+Result<XdpInterface::Port> XdpInterface::open(uint16_t port) {
+  std::lock_guard opening(ports_lock_);
   auto idle = [](const auto& socket) { return !socket->taken; };
   auto found = std::find_if(sockets_.begin(), sockets_.end(), idle);
   if (found == sockets_.end()) {
     if (sockets_.size() == kLargePorts + kSmallPorts)
-      return failed(Code::kTryAgain,
-                    std::to_string(sockets_.size()) + " ports of l2://xdp/ at " + place_.interface +
-                        " are open; close connections, or use l2://" + place_.interface);
+      return failed(Code::kTryAgain, std::to_string(sockets_.size()) + " ports of l2://xdp/ at " +
+                                         place().interface +
+                                         " are open; close connections, or use l2://" +
+                                         place().interface);
     SLUICE_RETURN_IF_ERROR(make_socket(large_ < kLargePorts));
     found = sockets_.end() - 1;
   }
   XdpSocket& socket = **found;
-  // What came late to the port before.
+  take_back_late(socket);
+  SLUICE_TRY(PortClaim claimed, source_->open(socket.number, socket.fd.value(), port));
+  socket.taken = true;
+  return Port{&socket, std::move(claimed)};
+}
+
+// What came late to the port before.
+void XdpInterface::take_back_late(XdpSocket& socket) {
+  std::lock_guard guard(lock_);
   uint32_t at = *socket.rx.consumer, end = socket.rx.load(socket.rx.producer);
   uint32_t fill = *fill_.producer;
   for (; at != end; ++at) fill_.at(fill++) = start_of(socket.rx.at(at).addr);
   socket.rx.store(socket.rx.consumer, at);
   fill_.store(fill_.producer, fill);
-  SLUICE_RETURN_IF_ERROR(program_->direct(port, socket.fd.value()));
-  socket.taken = true;
-  return &socket;
 }
 
 void XdpInterface::close(XdpSocket& socket, uint16_t port) {
-  std::lock_guard guard(lock_);
-  program_->pass(port);
+  std::lock_guard opening(ports_lock_);
+  source_->close(port);
   socket.taken = false;
 }
 

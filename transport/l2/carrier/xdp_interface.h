@@ -1,5 +1,5 @@
-// AF_XDP at one interface for all ports of a process: the memory that frames lie in, the XDP
-// program, and a socket for each port. Must not know sessions.
+// AF_XDP at one interface for all ports of a process: the memory that frames lie in, and sockets
+// for each port. Program and sockets are its own, or a broker's. Must not know sessions.
 //
 // A receive queue of an interface has one such memory, whoever asks: so an interface belongs to one
 // process at a time, whose ports share it.
@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,7 +20,8 @@
 #include <sluice/base/descriptor.h>
 #include <sluice/base/mac_address.h>
 #include <sluice/base/result.h>
-#include <sluice/l2/carrier/xdp_program.h>
+#include <sluice/l2/carrier/packet_socket.h>
+#include <sluice/l2/carrier/xdp_source.h>
 
 namespace sluice::l2 {
 
@@ -48,8 +48,9 @@ struct XdpRing {
 // The sockets of one port: who receives for it, in the kernel, writes to the one, and its own
 // thread to the other. They outlive the port: the next one has them.
 struct XdpSocket {
-  Descriptor fd;       // receives
-  Descriptor send_fd;  // sends
+  Descriptor fd;        // receives
+  Descriptor send_fd;   // sends
+  uint32_t number = 0;  // of the pair, to whom it is from
   XdpRing<xdp_desc> rx, tx;
   std::vector<uint64_t> free;  // places for frames to be sent; guarded by the interface
   bool taken = false;
@@ -67,23 +68,31 @@ class XdpInterface {
   static constexpr uint32_t kLargeRing = 1024, kSmallRing = 128;
   static constexpr uint32_t kLargeSends = 256, kSmallSends = 64;
 
-  // This process's at that interface of this network; opened if it has none. Shared by the ports
-  // there: the queue has one memory. Errors: those of XdpProgram::attach(); kInvalidArgument (no
-  // such interface), kNoMemory (RLIMIT_MEMLOCK), kUnsupported.
+  // This process's at that interface of this network, or of the broker's; opened if it has none.
+  // Shared by the ports there: the queue has one memory. Errors: those of OwnXdp::attach(), and of
+  // borrow_xdp() where this process lacks the right and a broker is there; kNoMemory
+  // (RLIMIT_MEMLOCK), kUnsupported.
   static Result<std::shared_ptr<XdpInterface>> of(const std::string& interface);
   ~XdpInterface();
   XdpInterface(const XdpInterface&) = delete;
   XdpInterface& operator=(const XdpInterface&) = delete;
 
-  const XdpPlace& place() const { return place_; }
+  const XdpPlace& place() const { return source_->place(); }
+  // Whether frames still come, as far as whom the program is from can tell.
+  Status look() const { return source_->look(); }
   // The kernel puts no copy between the memory and the device.
   bool zero_copy() const { return zero_copy_; }
   // Bytes of the largest frame without its Ethernet header.
   size_t most_frame() const { return place_bytes_ - kHeadroom - kEthernetHeader; }
   uint8_t* at(uint64_t address) const { return memory_ + address; }
 
-  // A socket that gets the frames of this port. Errors: kTryAgain (too many ports), kNoMemory.
-  Result<XdpSocket*> open(uint16_t port);
+  // Sockets that get the frames of this port, or any. Errors: kTryAgain (too many ports),
+  // kInvalidArgument (it is taken), kNoMemory, kUnreachable (the broker has gone).
+  struct Port {
+    XdpSocket* socket;
+    PortClaim claimed;
+  };
+  Result<Port> open(uint16_t port);
   void close(XdpSocket& socket, uint16_t port);
 
   // In a child, after fork(): the memory is not there, and the map is the parent's.
@@ -99,29 +108,28 @@ class XdpInterface {
 
  private:
   XdpInterface() = default;
-  Status begin(const std::string& interface, Descriptor questions, uint64_t network);
-  Status claim();
+  Status begin(std::unique_ptr<XdpSource> source);
   Status reserve();
   Status bind_first();
   Status make_socket(bool large);
   // So many more places for frames that come, as far as there are any.
   void offer(uint32_t count);
   void take_back_sent();
+  void take_back_late(XdpSocket& socket);
   uint64_t start_of(uint64_t address) const { return address & ~uint64_t{place_bytes_ - 1}; }
 
-  XdpPlace place_;
-  uint64_t network_ = 0;
+  std::unique_ptr<XdpSource> source_;
   int process_ = 0;
-  Descriptor claim_;
   uint8_t* memory_ = nullptr;
   size_t memory_bytes_ = 0, place_bytes_ = 0;
   Descriptor base_;  // has the memory and the two rings below; no frame is for it
   XdpRing<xdp_desc> base_rx_;
   XdpRing<uint64_t> fill_, sent_;
   uint32_t offered_ = 0;  // places that have been in the fill ring
-  std::optional<XdpProgram> program_;
   bool zero_copy_ = false;
-  std::mutex lock_;  // contexts on other threads have ports here too
+  // Contexts on other threads have ports here too. Whoever opens or closes one takes the first, as
+  // a broker may keep him waiting; the second is for places, and for short.
+  std::mutex ports_lock_, lock_;
   std::vector<std::unique_ptr<XdpSocket>> sockets_;
   size_t large_ = 0;
   std::vector<XdpSocket*> owner_of_sends_;  // of each kSmallSends places

@@ -211,7 +211,9 @@ std::string xdp_capabilities_remedy() {
       length > 0 ? std::string(path, static_cast<size_t>(length)) : std::string("PROGRAM");
   return "AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF of the machine, not of a user "
          "namespace; sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep " +
-         program + ", or run it as root, or use l2://INTERFACE, which needs CAP_NET_RAW only";
+         program +
+         ", or run it as root, or lend it AF_XDP by sudo sluice broker --xdp, or use "
+         "l2://INTERFACE, which needs CAP_NET_RAW only";
 }
 
 std::string attached_xdp_program(int interface_index) {

@@ -1,0 +1,72 @@
+#include <sluice/l2/carrier/borrowed_xdp.h>
+
+#include <net/if.h>
+
+#include <cstring>
+#include <utility>
+
+#include <sluice/l2/carrier/broker_wire.h>
+
+namespace sluice::l2 {
+namespace {
+
+// A card may take seconds to make room for a program.
+constexpr time_t kSeconds = 10;
+
+class BorrowedXdp final : public XdpSource {
+ public:
+  BorrowedXdp(BrokerConnection broker, const std::string& interface, Loan loan)
+      : broker_(std::move(broker)) {
+    place_.interface = interface;
+    place_.queue = loan.number;
+    base_ = std::move(loan.fds[0]);
+    claim_ = std::move(loan.fds[1]);
+  }
+  Status begin() {
+    SLUICE_RETURN_IF_ERROR(describe_xdp_place(claim_.value(), place_));
+    return announce_xdp(claim_.value());
+  }
+
+  Result<XdpSockets> sockets() override {
+    SLUICE_TRY(Loan loan, ask({.what = Ask::kXdpSockets}, 2));
+    return XdpSockets{std::move(loan.fds[0]), std::move(loan.fds[1]), loan.number};
+  }
+  Result<PortClaim> open(uint32_t number, int, uint16_t port) override {
+    BrokerRequest request{.what = Ask::kXdpOpen, .port = port};
+    request.number = number;
+    SLUICE_TRY(Loan loan, ask(request, 1));
+    return PortClaim{std::move(loan.fds[0]), loan.port};
+  }
+  void close(uint16_t port) override { (void)ask({.what = Ask::kXdpClose, .port = port}, 0); }
+  Status look() const override {
+    if (!broker_.gone()) return Status();
+    return broker_failed(Code::kUnreachable,
+                         "the broker at " + broker_.path() + " has gone, and the XDP program at " +
+                             place_.interface +
+                             " with it; start it again, close all ports of l2://xdp/ there, and "
+                             "connect again");
+  }
+
+ private:
+  Result<Loan> ask(const BrokerRequest& request, size_t descriptors) {
+    SLUICE_RETURN_IF_ERROR(look());
+    return broker_.ask(request, descriptors);
+  }
+  BrokerConnection broker_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<XdpSource>> borrow_xdp(const std::string& interface) {
+  BrokerRequest request{.what = Ask::kXdp};
+  if (interface.size() >= sizeof(request.interface))
+    return broker_failed(Code::kInvalidArgument, "there is no interface '" + interface + "'");
+  std::memcpy(request.interface, interface.data(), interface.size());
+  SLUICE_TRY(BrokerConnection broker, BrokerConnection::to(interface, kSeconds));
+  SLUICE_TRY(Loan loan, broker.ask(request, 2));
+  auto made = std::make_unique<BorrowedXdp>(std::move(broker), interface, std::move(loan));
+  SLUICE_RETURN_IF_ERROR(made->begin());
+  return std::unique_ptr<XdpSource>(std::move(made));
+}
+
+}  // namespace sluice::l2

@@ -1,0 +1,178 @@
+#include <sluice/l2/carrier/broker_wire.h>
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include <sluice/base/settings.h>
+
+namespace sluice::l2 {
+namespace {
+
+constexpr size_t kDescriptors = std::tuple_size_v<decltype(Loan::fds)>;
+
+union Passed {
+  cmsghdr header;
+  char bytes[CMSG_SPACE(kDescriptors * sizeof(int))];
+};
+
+void limit_waits(int fd, time_t seconds) {
+  timeval limit{seconds, 0};
+  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+}
+
+// Anybody can make a socket at a path of his own and have others pointed to it: what he lends would
+// see what he likes.
+Status trusted(int broker, const std::string& path) {
+  ucred owner{};
+  socklen_t length = sizeof(owner);
+  if (::getsockopt(broker, SOL_SOCKET, SO_PEERCRED, &owner, &length) != 0)
+    return broker_failed(Code::kUnreachable, "no broker answers at " + path, errno);
+  // In a user namespace many users look like this one.
+  constexpr uid_t kOverflow = 65534;
+  const uid_t own = ::geteuid();
+  if (owner.uid == 0 || (owner.uid == own && own != kOverflow)) return Status();
+  return broker_failed(Code::kAccessDenied, "what listens at " + path + " belongs to user " +
+                                                std::to_string(owner.uid) +
+                                                ", not to root; see who has set SLUICE_L2_BROKER");
+}
+
+void take_descriptors(msghdr& message, Loan& loan) {
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
+       header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    int fds[kDescriptors] = {-1, -1};
+    std::memcpy(fds, CMSG_DATA(header), std::min(sizeof(fds), header->cmsg_len - CMSG_LEN(0)));
+    for (size_t i = 0; i < kDescriptors; ++i) loan.fds[i] = Descriptor(fds[i]);
+  }
+}
+
+}  // namespace
+
+Status broker_failed(Code code, std::string why, int error) {
+  return Status(code, Scope::kOperation, "l2/broker", std::move(why), error);
+}
+
+Result<sockaddr_un> broker_address(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path))
+    return broker_failed(Code::kInvalidArgument, "the broker's path must have 1 to 107 bytes");
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+Descriptor broker_socket() {
+  return Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+}
+
+bool send_answer(int peer, const Result<Loan>& loan) {
+  BrokerAnswer answer;
+  answer.code = static_cast<uint32_t>(loan.code());
+  std::string_view detail = loan.status().detail();
+  detail.copy(answer.detail, sizeof(answer.detail) - 1);
+  iovec piece{&answer, sizeof(answer)};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  Passed passed{};
+  if (loan.ok()) {
+    answer.port = loan->port;
+    answer.number = loan->number;
+    int fds[kDescriptors];
+    size_t count = 0;
+    for (const Descriptor& fd : loan->fds)
+      if (fd.value() >= 0) fds[count++] = fd.value();
+    if (count > 0) {
+      message.msg_control = passed.bytes;
+      message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+      cmsghdr* header = CMSG_FIRSTHDR(&message);
+      header->cmsg_level = SOL_SOCKET;
+      header->cmsg_type = SCM_RIGHTS;
+      header->cmsg_len = CMSG_LEN(count * sizeof(int));
+      std::memcpy(CMSG_DATA(header), fds, count * sizeof(int));
+    }
+  }
+  return ::sendmsg(peer, &message, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+         static_cast<ssize_t>(sizeof(answer));
+}
+
+std::string broker_path(const std::string& interface) {
+  return setting_text("SLUICE_L2_BROKER").value_or("/run/sluice-l2-" + interface);
+}
+
+bool broker_is_there(const std::string& interface) {
+  struct stat found;
+  return ::stat(broker_path(interface).c_str(), &found) == 0 && S_ISSOCK(found.st_mode);
+}
+
+Result<BrokerConnection> BrokerConnection::to(const std::string& interface, time_t seconds) {
+  std::string path = broker_path(interface);
+  SLUICE_TRY(sockaddr_un address, broker_address(path));
+  Descriptor fd = broker_socket();
+  if (fd.value() < 0) return no_descriptor(errno);
+  limit_waits(fd.value(), seconds);
+  if (::connect(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+    return broker_failed(Code::kUnreachable, "no broker answers at " + path, errno);
+  SLUICE_RETURN_IF_ERROR(trusted(fd.value(), path));
+  return BrokerConnection(std::move(path), std::move(fd));
+}
+
+Result<Loan> BrokerConnection::ask(const BrokerRequest& request, size_t descriptors) {
+  Result<Loan> loan = exchange(request, descriptors);
+  // An answer that comes after all would be taken for the next one's.
+  if (loan.code() == Code::kUnreachable) fd_.reset();
+  return loan;
+}
+
+Result<Loan> BrokerConnection::exchange(const BrokerRequest& request, size_t descriptors) {
+  // Refused by who we are, perhaps before this is sent or read: the answer is there all the same.
+  (void)::send(fd_.value(), &request, sizeof(request), MSG_NOSIGNAL);
+  BrokerAnswer answer;
+  iovec piece{&answer, sizeof(answer)};
+  Passed passed{};
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = passed.bytes;
+  message.msg_controllen = sizeof(passed.bytes);
+  ssize_t bytes;
+  do {
+    bytes = ::recvmsg(fd_.value(), &message, MSG_CMSG_CLOEXEC);
+  } while (bytes < 0 && errno == EINTR);
+  if (bytes < 0 && errno == ECONNRESET) bytes = ::recvmsg(fd_.value(), &message, MSG_CMSG_CLOEXEC);
+  Loan loan;
+  if (bytes > 0) take_descriptors(message, loan);
+  if (bytes != sizeof(answer) || answer.magic != kBrokerMagic || answer.version != kBrokerVersion ||
+      answer.code >= kCodeCount) {
+    return broker_failed(Code::kUnreachable, "no broker answers at " + path_,
+                         bytes < 0 ? errno : 0);
+  }
+  answer.detail[sizeof(answer.detail) - 1] = '\0';
+  if (answer.code != 0)
+    return broker_failed(static_cast<Code>(answer.code),
+                         "the broker at " + path_ + ": " + answer.detail);
+  for (size_t i = 0; i < descriptors; ++i) {
+    if (loan.fds[i].value() < 0)
+      return broker_failed(Code::kUnreachable,
+                           "the broker at " + path_ + " passed no sockets; raise ulimit -n");
+  }
+  loan.port = answer.port;
+  loan.number = answer.number;
+  return loan;
+}
+
+bool BrokerConnection::gone() const {
+  if (fd_.value() < 0) return true;
+  pollfd state{fd_.value(), 0, 0};
+  return ::poll(&state, 1, 0) == 1 && (state.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+}  // namespace sluice::l2

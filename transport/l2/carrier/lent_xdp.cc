@@ -1,0 +1,98 @@
+#include <sluice/l2/carrier/lent_xdp.h>
+
+#include <errno.h>
+#include <fcntl.h>
+
+namespace sluice::l2 {
+namespace {
+
+constexpr int kTriesForPort = 64;
+
+Result<Descriptor> copy_of(int fd) {
+  Descriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (copy.value() < 0) return no_descriptor(errno);
+  return copy;
+}
+
+}  // namespace
+
+Result<LentXdp> LentXdp::begin(const std::string& interface, uid_t user, LentSockets& ports) {
+  SLUICE_TRY(std::unique_ptr<OwnXdp> own, OwnXdp::attach(interface));
+  SLUICE_RETURN_IF_ERROR(own->confine());
+  return LentXdp(std::move(own), user, ports);
+}
+
+LentXdp::~LentXdp() {
+  if (own_ == nullptr) return;
+  for (Pair& pair : pairs_) close(pair);
+  own_.reset();  // before the sockets go
+}
+
+Result<Loan> LentXdp::first() {
+  Loan loan;
+  loan.number = own_->place().queue;
+  loan.fds[0] = own_->take_base();
+  SLUICE_TRY(loan.fds[1], copy_of(own_->claim()));
+  return loan;
+}
+
+Result<Loan> LentXdp::serve(const BrokerRequest& request) {
+  switch (request.what) {
+    case Ask::kXdpSockets: return make_sockets();
+    case Ask::kXdpOpen: return open(request.number, request.port);
+    case Ask::kXdpClose:
+      for (Pair& pair : pairs_)
+        if (pair.port != 0 && pair.port == request.port) close(pair);
+      return Loan();
+    default: return broker_failed(Code::kCorrupt, "no request that it understands");
+  }
+}
+
+Result<Loan> LentXdp::make_sockets() {
+  if (pairs_.size() == kMostXdpPorts)
+    return broker_failed(Code::kTryAgain, std::to_string(kMostXdpPorts) +
+                                              " ports of l2://xdp/ are lent; close connections");
+  SLUICE_TRY(XdpSockets made, own_->sockets());
+  Loan loan;
+  loan.number = static_cast<uint32_t>(pairs_.size());
+  Pair pair;
+  SLUICE_TRY(pair.receive, copy_of(made.receive.value()));
+  loan.fds = {std::move(made.receive), std::move(made.send)};
+  pairs_.push_back(std::move(pair));
+  return loan;
+}
+
+Result<Loan> LentXdp::open(uint32_t number, uint16_t port) {
+  if (number >= pairs_.size() || pairs_[number].port != 0)
+    return broker_failed(Code::kInvalidArgument, "those sockets are not there, or have a port");
+  SLUICE_RETURN_IF_ERROR(ports_->may_lend(user_, port));
+  Pair& pair = pairs_[number];
+  Loan loan;
+  Result<PortClaim> claimed = own_->open(number, pair.receive.value(), port);
+  for (int tries = 0; claimed.ok() && ports_->of_another(user_, claimed->port); ++tries) {
+    own_->close(claimed->port);
+    if (tries == kTriesForPort) return broker_failed(Code::kTryAgain, "no port is free");
+    claimed = own_->open(number, pair.receive.value(), 0);
+  }
+  if (!claimed.ok()) return claimed.status();
+  Result<Descriptor> kept = copy_of(claimed->claim.value());
+  if (!kept.ok()) {
+    own_->close(claimed->port);
+    return kept.status();
+  }
+  pair.claim = std::move(*kept);
+  pair.port = loan.port = claimed->port;
+  loan.fds[0] = std::move(claimed->claim);
+  ports_->hold(user_, pair.port);
+  return loan;
+}
+
+void LentXdp::close(Pair& pair) {
+  if (pair.port == 0) return;
+  own_->close(pair.port);
+  ports_->let_go(pair.port);
+  pair.claim.reset();
+  pair.port = 0;
+}
+
+}  // namespace sluice::l2
