@@ -254,6 +254,7 @@ TEST_CASE("a second borrower of AF_XDP is told the first one's number, and has i
       CHECK(second.end() == code_of(Code::kTryAgain));
       Holder root(as_root);
       CHECK(root.refused_with(told));
+      CHECK_FALSE(program_at("left").empty());
     }
     CHECK(first.end(signal) == (signal == 0 ? 0 : 256 + SIGKILL));
     CHECK(gone());
@@ -342,6 +343,20 @@ TEST_CASE("asks that make no sense end the loan, and nothing else", "[l2][xdp][b
   std::memset(elsewhere.interface, 'x', sizeof(elsewhere.interface));
   CHECK(client().ask(elsewhere, 0).code() == Code::kInvalidArgument);
   CHECK(a_borrower_is_served());
+}
+
+TEST_CASE("a second ask for AF_XDP does nothing to the first one's loan", "[l2][xdp][broker]") {
+  NEEDS_BORROWERS();
+  NothingLeftBehind audit;
+  using l2::Ask;
+  Broking broker(lends_xdp());
+  l2::BrokerConnection first = client(), second = client();
+  REQUIRE(first.ask(about_left(Ask::kXdp), 2).ok());  // and lets go of what it got
+  const Status refused = second.ask(about_left(Ask::kXdp), 2).status();
+  CHECK(refused == Code::kTryAgain);
+  CHECK(refused.detail().find("process " + std::to_string(::getpid())) != std::string_view::npos);
+  CHECK(first.ask({.what = Ask::kXdpSockets}, 2).ok());
+  CHECK(first.ask(numbered(0, kPort), 1).ok());
 }
 
 TEST_CASE("a borrower has so many sockets, and one port for each, within its user's limit",

@@ -12,6 +12,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/l2/carrier/xdp_interface.h>
+#include <sluice/l2/carrier/xdp_places.h>
 #include <sluice/l2/carrier/xdp_program.h>
 
 #include "kernel_compat/slp/slp_wire.h"
@@ -86,7 +87,7 @@ class XdpCarrier final : public Carrier {
     // Before it is known to have come, or with the ring's index: its lines are another
     // processor's. Its place is most likely that of one round of the ring before.
     prefetch(rx.at(at));
-    read_ = std::min<uint32_t>(rx.load(rx.producer) - at, ReceiveRoom::kSlots);
+    read_ = std::min<uint32_t>(rx.waiting(at), ReceiveRoom::kSlots);
     for (uint32_t i = 1; i < read_; ++i) prefetch(rx.at(at + i));
     for (uint32_t i = 0; i < read_; ++i) take(room, rx.at(at + i), i);
     if (read_ == 0) interface_->wake_if_asked(socket_);
@@ -146,13 +147,15 @@ class XdpCarrier final : public Carrier {
   }
 
   void prefetch(const xdp_desc& came) const {
-    const uint8_t* start = interface_->at(came.addr);
+    const uint8_t* start = interface_->frame(came);
+    if (start == nullptr) return;
     for (size_t line = 0; line < kSmallFrameLines; ++line)
       __builtin_prefetch(start + line * kCacheLine);
   }
 
   void take(ReceiveRoom& room, const xdp_desc& came, uint32_t slot) {
-    const uint8_t* start = interface_->at(came.addr);
+    const uint8_t* start = interface_->frame(came);
+    if (start == nullptr) return count_wrong_place();
     if (came.len < kHeader + SLP_BASE_BYTES || came.len > kHeader + mtu_)
       return frames_truncated.add();
     // A late one of the port that had this socket before.

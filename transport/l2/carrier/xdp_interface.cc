@@ -146,24 +146,27 @@ Status XdpInterface::begin(std::unique_ptr<XdpSource> source) {
 
 Status XdpInterface::reserve() {
   const size_t whole = static_cast<size_t>(place().mtu) + kHeadroom + kEthernetHeader;
-  place_bytes_ = whole <= kSmallPlace ? kSmallPlace : kLargePlace;
-  memory_bytes_ = place_bytes_ * (kReceivePlaces + kSendPlaces);
-  void* memory = ::mmap(nullptr, memory_bytes_, PROT_READ | PROT_WRITE,
+  const size_t place_bytes = whole <= kSmallPlace ? kSmallPlace : kLargePlace;
+  const size_t bytes = place_bytes * (kReceivePlaces + kSendPlaces);
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
   if (memory == MAP_FAILED)
-    return failed(
-        Code::kNoMemory,
-        "no memory for frames of AF_XDP; free " + std::to_string(memory_bytes_ >> 20) + " MiB",
-        errno);
+    return failed(Code::kNoMemory,
+                  "no memory for frames of AF_XDP; free " + std::to_string(bytes >> 20) + " MiB",
+                  errno);
   memory_ = static_cast<uint8_t*>(memory);
-  ::madvise(memory_, memory_bytes_, MADV_DONTFORK);
+  places_.begin(memory_, {.receive = kReceivePlaces,
+                          .send = kSendPlaces,
+                          .group = kSmallSends,
+                          .place_bytes = place_bytes});
+  ::madvise(memory_, bytes, MADV_DONTFORK);
   xdp_umem_reg about{};
   about.addr = reinterpret_cast<uintptr_t>(memory_);
-  about.len = memory_bytes_;
-  about.chunk_size = static_cast<uint32_t>(place_bytes_);
+  about.len = bytes;
+  about.chunk_size = static_cast<uint32_t>(place_bytes);
   if (::setsockopt(base_.value(), SOL_XDP, XDP_UMEM_REG, &about, sizeof(about)) == 0)
     return Status();
-  const std::string kib = std::to_string(memory_bytes_ >> 10);
+  const std::string kib = std::to_string(bytes >> 10);
   if (errno == ENOBUFS || errno == EPERM || errno == ENOMEM)
     return failed(Code::kNoMemory,
                   "the kernel does not pin the " + kib +
@@ -178,9 +181,9 @@ Status XdpInterface::bind_first() {
   const int fd = base_.value();
   SLUICE_TRY(xdp_mmap_offsets offsets, offsets_of(fd));
   SLUICE_RETURN_IF_ERROR(map_ring(fd, XDP_UMEM_FILL_RING, XDP_UMEM_PGOFF_FILL_RING, offsets.fr,
-                                  kReceivePlaces, fill_));
+                                  kReceivePlaces, places_.fill));
   SLUICE_RETURN_IF_ERROR(map_ring(fd, XDP_UMEM_COMPLETION_RING, XDP_UMEM_PGOFF_COMPLETION_RING,
-                                  offsets.cr, kSentRing, sent_));
+                                  offsets.cr, kSentRing, places_.sent));
   SLUICE_RETURN_IF_ERROR(
       map_ring(fd, XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx, kBaseRing, base_rx_));
   sockaddr_xdp own{};
@@ -204,7 +207,7 @@ Status XdpInterface::bind_first() {
   zero_copy_ = ::getsockopt(fd, SOL_XDP, XDP_OPTIONS, &options, &length) == 0 &&
                (options.flags & XDP_OPTIONS_ZEROCOPY) != 0;
   // A card without copies keeps hundreds of places in its own ring.
-  if (zero_copy_) offer(kReceivePlaces);
+  if (zero_copy_) places_.offer(kReceivePlaces);
   return Status();
 }
 
@@ -215,18 +218,11 @@ XdpInterface::~XdpInterface() {
     unmap(socket->tx);
   }
   sockets_.clear();
-  unmap(fill_);
-  unmap(sent_);
+  unmap(places_.fill);
+  unmap(places_.sent);
   unmap(base_rx_);
   base_.reset();
-  if (memory_ != nullptr) ::munmap(memory_, memory_bytes_);
-}
-
-void XdpInterface::offer(uint32_t count) {
-  uint32_t at = *fill_.producer;
-  for (uint32_t i = 0; i < count && offered_ < kReceivePlaces; ++i)
-    fill_.at(at++) = uint64_t{offered_++} * place_bytes_;
-  fill_.store(fill_.producer, at);
+  if (memory_ != nullptr) ::munmap(memory_, places_.bytes());
 }
 
 Status XdpInterface::make_socket(bool large) {
@@ -261,13 +257,9 @@ Status XdpInterface::make_socket(bool large) {
     return status;
   }
   std::lock_guard guard(lock_);
-  for (uint32_t i = 0; i < sends; ++i) {
-    if (i % kSmallSends == 0) owner_of_sends_.push_back(made.get());
-    const size_t number = (owner_of_sends_.size() - 1) * kSmallSends + i % kSmallSends;
-    made->free.push_back((kReceivePlaces + number) * place_bytes_);
-  }
+  places_.own(made->sends, sends);
   // What it can hold, and no more: the kernel takes places in turn, and few of them stay in caches.
-  if (!zero_copy_) offer(made->rx.size);
+  if (!zero_copy_) places_.offer(made->rx.size);
   large_ += large ? 1 : 0;
   sockets_.push_back(std::move(made));
   return Status();
@@ -296,11 +288,11 @@ Result<XdpInterface::Port> XdpInterface::open(uint16_t port) {
 // What came late to the port before.
 void XdpInterface::take_back_late(XdpSocket& socket) {
   std::lock_guard guard(lock_);
-  uint32_t at = *socket.rx.consumer, end = socket.rx.load(socket.rx.producer);
-  uint32_t fill = *fill_.producer;
-  for (; at != end; ++at) fill_.at(fill++) = start_of(socket.rx.at(at).addr);
-  socket.rx.store(socket.rx.consumer, at);
-  fill_.store(fill_.producer, fill);
+  const uint32_t first = *socket.rx.consumer, count = socket.rx.waiting(first);
+  std::vector<uint64_t> late;
+  for (uint32_t i = 0; i < count; ++i) late.push_back(socket.rx.at(first + i).addr);
+  places_.give_back(late);
+  socket.rx.store(socket.rx.consumer, first + count);
 }
 
 void XdpInterface::close(XdpSocket& socket, uint16_t port) {
@@ -311,41 +303,27 @@ void XdpInterface::close(XdpSocket& socket, uint16_t port) {
 
 bool XdpInterface::forked() const { return process_ != ::getpid(); }
 
-void XdpInterface::take_back_sent() {
-  uint32_t at = *sent_.consumer;
-  const uint32_t end = sent_.load(sent_.producer);
-  for (; at != end; ++at) {
-    const uint64_t address = sent_.at(at);
-    const uint64_t number = address / place_bytes_ - kReceivePlaces;
-    owner_of_sends_[number / kSmallSends]->free.push_back(address);
-  }
-  sent_.store(sent_.consumer, at);
-}
-
 size_t XdpInterface::take_places(XdpSocket& socket, std::span<uint64_t> out) {
   std::lock_guard guard(lock_);
-  if (socket.free.size() < out.size()) take_back_sent();
-  const size_t count = std::min(out.size(), socket.free.size());
-  std::copy_n(socket.free.end() - static_cast<ptrdiff_t>(count), count, out.begin());
-  socket.free.resize(socket.free.size() - count);
+  if (socket.sends.free.size() < out.size()) places_.take_back_sent();
+  const size_t count = std::min(out.size(), socket.sends.free.size());
+  std::copy_n(socket.sends.free.end() - static_cast<ptrdiff_t>(count), count, out.begin());
+  socket.sends.free.resize(socket.sends.free.size() - count);
   return count;
 }
 
 void XdpInterface::return_places(XdpSocket& socket, std::span<const uint64_t> places) {
   std::lock_guard guard(lock_);
-  socket.free.insert(socket.free.end(), places.begin(), places.end());
+  socket.sends.free.insert(socket.sends.free.end(), places.begin(), places.end());
 }
 
 void XdpInterface::give_back(std::span<const uint64_t> places) {
   std::lock_guard guard(lock_);
-  uint32_t at = *fill_.producer;
-  // The ring has room: it is as large as all of these places.
-  for (uint64_t place : places) fill_.at(at++) = start_of(place);
-  fill_.store(fill_.producer, at);
+  places_.give_back(places);
 }
 
 void XdpInterface::wake_if_asked(const XdpSocket& socket) const {
-  if (zero_copy_ && fill_.wants_wakeup())
+  if (zero_copy_ && places_.fill.wants_wakeup())
     (void)::recvfrom(socket.fd.value(), nullptr, 0, MSG_DONTWAIT, nullptr, nullptr);
 }
 

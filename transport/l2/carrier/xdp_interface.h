@@ -6,9 +6,6 @@
 #ifndef SLUICE_L2_CARRIER_XDP_INTERFACE_H_
 #define SLUICE_L2_CARRIER_XDP_INTERFACE_H_
 
-#include <linux/if_xdp.h>
-
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,32 +15,12 @@
 #include <vector>
 
 #include <sluice/base/descriptor.h>
-#include <sluice/base/mac_address.h>
 #include <sluice/base/result.h>
 #include <sluice/l2/carrier/packet_socket.h>
+#include <sluice/l2/carrier/xdp_places.h>
 #include <sluice/l2/carrier/xdp_source.h>
 
 namespace sluice::l2 {
-
-// One of the rings that a socket shares with the kernel: one side produces, the other consumes.
-template <typename Entry>
-struct XdpRing {
-  uint32_t load(const uint32_t* index) const {
-    return std::atomic_ref<uint32_t>(*const_cast<uint32_t*>(index))
-        .load(std::memory_order_acquire);  // what the kernel wrote before it said so
-  }
-  void store(uint32_t* index, uint32_t value) const {
-    std::atomic_ref<uint32_t>(*index).store(value, std::memory_order_release);
-  }
-  Entry& at(uint32_t index) const { return entries[index & (size - 1)]; }
-  bool wants_wakeup() const { return (load(flags) & XDP_RING_NEED_WAKEUP) != 0; }
-
-  uint32_t *producer = nullptr, *consumer = nullptr, *flags = nullptr;
-  Entry* entries = nullptr;
-  uint32_t size = 0;
-  void* memory = nullptr;
-  size_t bytes = 0;
-};
 
 // The sockets of one port: who receives for it, in the kernel, writes to the one, and its own
 // thread to the other. They outlive the port: the next one has them.
@@ -52,7 +29,7 @@ struct XdpSocket {
   Descriptor send_fd;   // sends
   uint32_t number = 0;  // of the pair, to whom it is from
   XdpRing<xdp_desc> rx, tx;
-  std::vector<uint64_t> free;  // places for frames to be sent; guarded by the interface
+  XdpSends sends;  // guarded by the interface
   bool taken = false;
 };
 
@@ -83,8 +60,11 @@ class XdpInterface {
   // The kernel puts no copy between the memory and the device.
   bool zero_copy() const { return zero_copy_; }
   // Bytes of the largest frame without its Ethernet header.
-  size_t most_frame() const { return place_bytes_ - kHeadroom - kEthernetHeader; }
-  uint8_t* at(uint64_t address) const { return memory_ + address; }
+  size_t most_frame() const { return places_.place_bytes() - kHeadroom - kEthernetHeader; }
+  // Of a place that take_places() gave.
+  uint8_t* at(uint64_t address) const { return places_.at(address); }
+  // Of a frame that has come; null: its descriptor names none.
+  const uint8_t* frame(const xdp_desc& came) const { return places_.frame(came); }
 
   // Sockets that get the frames of this port, or any. Errors: kTryAgain (too many ports),
   // kInvalidArgument (it is taken), kNoMemory, kUnreachable (the broker has gone).
@@ -112,27 +92,20 @@ class XdpInterface {
   Status reserve();
   Status bind_first();
   Status make_socket(bool large);
-  // So many more places for frames that come, as far as there are any.
-  void offer(uint32_t count);
-  void take_back_sent();
   void take_back_late(XdpSocket& socket);
-  uint64_t start_of(uint64_t address) const { return address & ~uint64_t{place_bytes_ - 1}; }
 
   std::unique_ptr<XdpSource> source_;
   int process_ = 0;
   uint8_t* memory_ = nullptr;
-  size_t memory_bytes_ = 0, place_bytes_ = 0;
   Descriptor base_;  // has the memory and the two rings below; no frame is for it
   XdpRing<xdp_desc> base_rx_;
-  XdpRing<uint64_t> fill_, sent_;
-  uint32_t offered_ = 0;  // places that have been in the fill ring
+  XdpPlaces places_;
   bool zero_copy_ = false;
   // Contexts on other threads have ports here too. Whoever opens or closes one takes the first, as
   // a broker may keep him waiting; the second is for places, and for short.
   std::mutex ports_lock_, lock_;
   std::vector<std::unique_ptr<XdpSocket>> sockets_;
   size_t large_ = 0;
-  std::vector<XdpSocket*> owner_of_sends_;  // of each kSmallSends places
 };
 
 }  // namespace sluice::l2
