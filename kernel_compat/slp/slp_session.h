@@ -289,7 +289,7 @@ static inline void slp_fail(struct slp_session *s, enum slp_status why)
 }
 
 /* slp_work.c */
-void slp_work_init(struct slp_session *s);
+void slp_work_init(struct slp_session *s); /* after slp_streams_init() */
 void slp_borrow(struct slp_session *s);
 /* To be called by whatever is about to put something into s->work. */
 static inline void slp_need_work(struct slp_session *s)
@@ -356,10 +356,6 @@ void slp_stream_acked(struct slp_session *s, const struct slp_sent *entry);
 
 /* slp_stream.c */
 void slp_streams_init(struct slp_session *s);
-/* What they hold lies in s->work. */
-void slp_streams_place(struct slp_session *s);
-/* One of them holds what is not yet acknowledged, or not yet taken. */
-bool slp_streams_hold(const struct slp_session *s);
 bool slp_stream_write(struct slp_session *s, uint32_t stream, uint8_t kind, const uint8_t *const *pieces,
 		      const uint32_t *bytes, uint32_t count);
 uint32_t slp_stream_room(const struct slp_session *s, uint32_t stream);

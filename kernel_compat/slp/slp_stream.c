@@ -13,28 +13,6 @@ void slp_streams_init(struct slp_session *s)
 		s->tx[i].capacity = s->rx[i].capacity = s->tx[i].limit = kCapacity[i];
 }
 
-void slp_streams_place(struct slp_session *s)
-{
-	uint32_t i, at = 0;
-
-	for (i = 0; i < SLP_STREAMS; at += kCapacity[i], ++i) {
-		s->tx[i].ring = s->work->tx_memory + at;
-		s->rx[i].ring = s->work->rx_memory + at;
-		s->tx[i].segments = s->work->segments[i];
-		s->rx[i].later = s->work->later[i];
-	}
-}
-
-bool slp_streams_hold(const struct slp_session *s)
-{
-	uint32_t i;
-
-	for (i = 0; i < SLP_STREAMS; ++i)
-		if (s->tx[i].floor != s->tx[i].written || s->rx[i].floor != s->rx[i].arrived || s->rx[i].later_count > 0)
-			return true;
-	return false;
-}
-
 static void copy_in(uint8_t *ring, uint32_t capacity, uint64_t at, const uint8_t *data, uint32_t bytes)
 {
 	uint32_t place = (uint32_t)(at % capacity);

@@ -22,8 +22,15 @@ _Static_assert(sizeof(struct slp_session) % _Alignof(struct slp_work) == 0, "the
 
 static void take(struct slp_session *s, struct slp_work *work)
 {
+	uint32_t i, at = 0;
+
 	s->work = work;
-	slp_streams_place(s);
+	for (i = 0; i < SLP_STREAMS; at += s->tx[i].capacity, ++i) {
+		s->tx[i].ring = work->tx_memory + at;
+		s->rx[i].ring = work->rx_memory + at;
+		s->tx[i].segments = work->segments[i];
+		s->rx[i].later = work->later[i];
+	}
 }
 
 void slp_work_init(struct slp_session *s)
@@ -37,9 +44,20 @@ void slp_borrow(struct slp_session *s)
 	take(s, s->config.ops->borrow(s->config.user));
 }
 
+/* Something is not yet acknowledged, or not yet taken. */
+static bool streams_hold(const struct slp_session *s)
+{
+	uint32_t i;
+
+	for (i = 0; i < SLP_STREAMS; ++i)
+		if (s->tx[i].floor != s->tx[i].written || s->rx[i].floor != s->rx[i].arrived || s->rx[i].later_count > 0)
+			return true;
+	return false;
+}
+
 static bool under_way(const struct slp_session *s)
 {
-	return s->sent_first != s->sent_next || s->sinks > 0 || slp_streams_hold(s);
+	return s->sent_first != s->sent_next || s->sinks > 0 || streams_hold(s);
 }
 
 void slp_rest(struct slp_session *s)

@@ -130,7 +130,7 @@ MUTANTS = [
     ("room_for_the_tag_forgotten", "slp_tx.c", "- SLP_EAGER_BYTES - slp_seal_bytes(s);", "- SLP_EAGER_BYTES;"),
     ("lent_work_given_back_under_frames", "slp_work.c", "s->sent_first != s->sent_next || ", ""),
     ("lent_work_given_back_under_transfers", "slp_work.c", "s->sinks > 0 || ", ""),
-    ("lent_work_given_back_under_streams", "slp_work.c", " || slp_streams_hold(s)", ""),
+    ("lent_work_given_back_under_streams", "slp_work.c", " || streams_hold(s)", ""),
     ("lent_work_given_back_within_a_call", "slp_work.c", "s->depth > 0 || ", ""),
     ("lent_work_kept_by_the_dead", "slp_work.c", "(s->state != SLP_DOWN && under_way(s))", "under_way(s)"),
     ("lent_work_kept_after_a_timer", "slp_session.c", "\t\ts->ping_due = true;\n\tslp_rest(s);\n", "\t\ts->ping_due = true;\n"),

@@ -131,19 +131,6 @@ uint64_t Connection::uncopied_in(uint64_t bytes) {
   return bytes - copied;
 }
 
-Expected Connection::expected() {
-  if (next_move_ == kMoves || moves_[next_move_].count == 0 || failed_ || stopped_) return {};
-  const Move& move = moves_[next_move_];
-  std::array<MutableBytes, kMaxPlaces> pieces;
-  if (move.front >= move.length ||
-      find_pieces(kWindows + next_move_, move.front, move.length - move.front, pieces) == 0)
-    return {};
-  Expected expected = next_;
-  expected.to = reinterpret_cast<uint8_t*>(pieces[0].data());
-  expected.room = pieces[0].size();
-  return expected;
-}
-
 SendingRoom::SendingRoom(size_t batch)
     : tx_(std::make_unique_for_overwrite<slp_tx[]>(kBatch)),
       batch_(std::clamp<size_t>(batch, 1, kBatch)) {}

@@ -129,6 +129,19 @@ void Connection::close_window(WindowId window, bool tell) {
   host_.activate(*this);
 }
 
+Expected Connection::expected() {
+  if (next_move_ == kMoves || moves_[next_move_].count == 0 || failed_ || stopped_) return {};
+  const Move& move = moves_[next_move_];
+  std::array<MutableBytes, kMaxPlaces> pieces;
+  if (move.front >= move.length ||
+      find_pieces(kWindows + next_move_, move.front, move.length - move.front, pieces) == 0)
+    return {};
+  Expected expected = next_;
+  expected.to = reinterpret_cast<uint8_t*>(pieces[0].data());
+  expected.room = pieces[0].size();
+  return expected;
+}
+
 // A slot for a transfer, or moves_.size(). As many as SLP has of each kind: pulls, then pushes.
 size_t Connection::start_move(bool pull, const wire::Segment& peer, uint64_t cookie) {
   moves_.resize(kMoves);
