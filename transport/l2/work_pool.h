@@ -1,5 +1,6 @@
 // Memory for what SLP sessions have under way. Few of many sessions have something, so it is lent
 // (slp_ops.borrow), and what came back last goes out first: the processor's caches have it.
+// Sending may have to allocate for it; a process that then gets no memory ends.
 #ifndef SLUICE_L2_WORK_POOL_H_
 #define SLUICE_L2_WORK_POOL_H_
 
