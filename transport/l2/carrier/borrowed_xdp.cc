@@ -1,10 +1,12 @@
 #include <sluice/l2/carrier/borrowed_xdp.h>
 
+#include <errno.h>
 #include <net/if.h>
 
 #include <cstring>
 #include <utility>
 
+#include <sluice/base/descriptor.h>
 #include <sluice/l2/carrier/broker_wire.h>
 
 namespace sluice::l2 {
@@ -34,7 +36,11 @@ class BorrowedXdp final : public XdpSource {
   Result<PortClaim> open(uint32_t number, int, uint16_t port) override {
     BrokerRequest request{.what = Ask::kXdpOpen, .port = port};
     request.number = number;
-    SLUICE_TRY(Loan loan, ask(request, 1));
+    SLUICE_TRY(Loan loan, ask(request, 0));
+    if (loan.fds[0].value() < 0) {
+      close(loan.port);  // which the broker has opened
+      return no_descriptor(EMFILE);
+    }
     return PortClaim{std::move(loan.fds[0]), loan.port};
   }
   void close(uint16_t port) override { (void)ask({.what = Ask::kXdpClose, .port = port}, 0); }

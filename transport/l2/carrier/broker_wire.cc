@@ -126,13 +126,6 @@ Result<BrokerConnection> BrokerConnection::to(const std::string& interface, time
 }
 
 Result<Loan> BrokerConnection::ask(const BrokerRequest& request, size_t descriptors) {
-  Result<Loan> loan = exchange(request, descriptors);
-  // An answer that comes after all would be taken for the next one's.
-  if (loan.code() == Code::kUnreachable) fd_.reset();
-  return loan;
-}
-
-Result<Loan> BrokerConnection::exchange(const BrokerRequest& request, size_t descriptors) {
   // Refused by who we are, perhaps before this is sent or read: the answer is there all the same.
   (void)::send(fd_.value(), &request, sizeof(request), MSG_NOSIGNAL);
   BrokerAnswer answer;
@@ -152,25 +145,25 @@ Result<Loan> BrokerConnection::exchange(const BrokerRequest& request, size_t des
   if (bytes > 0) take_descriptors(message, loan);
   if (bytes != sizeof(answer) || answer.magic != kBrokerMagic || answer.version != kBrokerVersion ||
       answer.code >= kCodeCount) {
-    return broker_failed(Code::kUnreachable, "no broker answers at " + path_,
-                         bytes < 0 ? errno : 0);
+    const int error = bytes < 0 ? errno : 0;
+    // An answer that comes after all would be taken for the next one's. Not closed: other threads
+    // ask gone(), and the number would be another descriptor's.
+    ::shutdown(fd_.value(), SHUT_RDWR);
+    return broker_failed(Code::kUnreachable, "no broker answers at " + path_, error);
   }
   answer.detail[sizeof(answer.detail) - 1] = '\0';
   if (answer.code != 0)
     return broker_failed(static_cast<Code>(answer.code),
                          "the broker at " + path_ + ": " + answer.detail);
-  for (size_t i = 0; i < descriptors; ++i) {
-    if (loan.fds[i].value() < 0)
-      return broker_failed(Code::kUnreachable,
-                           "the broker at " + path_ + " passed no sockets; raise ulimit -n");
-  }
+  // The kernel keeps back those that the limit has no room for.
+  for (size_t i = 0; i < descriptors; ++i)
+    if (loan.fds[i].value() < 0) return no_descriptor(EMFILE);
   loan.port = answer.port;
   loan.number = answer.number;
   return loan;
 }
 
 bool BrokerConnection::gone() const {
-  if (fd_.value() < 0) return true;
   pollfd state{fd_.value(), 0, 0};
   return ::poll(&state, 1, 0) == 1 && (state.revents & (POLLHUP | POLLERR)) != 0;
 }

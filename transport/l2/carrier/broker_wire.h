@@ -71,16 +71,16 @@ class BrokerConnection {
  public:
   // No answer takes longer. Errors: kUnreachable (no broker), kAccessDenied (another user's).
   static Result<BrokerConnection> to(const std::string& interface, time_t seconds);
-  // Blocks. The answer must have so many descriptors. Errors: those that the broker answers;
-  // kUnreachable, after which the connection is gone.
+  // Blocks. The answer must have so many descriptors. Requires: no ask has found it gone. Errors:
+  // those that the broker answers; kNoMemory (this process has no room for the descriptors; the
+  // broker has lent them); kUnreachable without a valid answer, after which the connection is gone.
   Result<Loan> ask(const BrokerRequest& request, size_t descriptors);
-  // The broker closed it, or it broke.
+  // The broker closed it, or it broke. Thread: any.
   bool gone() const;
   const std::string& path() const { return path_; }
 
  private:
   BrokerConnection(std::string path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
-  Result<Loan> exchange(const BrokerRequest& request, size_t descriptors);
 
   std::string path_;
   Descriptor fd_;

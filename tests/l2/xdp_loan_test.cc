@@ -1,0 +1,74 @@
+// What goes wrong in one ask of a borrower of AF_XDP, and leaves the others be.
+#include <catch2/catch.hpp>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include <sluice/base/descriptor.h>
+#include <sluice/l2/carrier/broker.h>
+#include <sluice/l2/carrier/broker_wire.h>
+#include <sluice/l2/carrier/frames.h>
+#include <sluice/l2/carrier/xdp_carrier.h>
+
+#include "tests/l2/lending.h"
+#include "tests/l2/xdp_cable.h"
+#include "tests/l2/xdp_lending.h"
+#include "tests/support/audit.h"
+#include "tests/support/skip.h"
+
+namespace sluice::test {
+namespace {
+
+// Takes all descriptors of this process but so many.
+std::vector<Descriptor> all_descriptors_but(size_t left) {
+  std::vector<Descriptor> taken;
+  for (int fd; (fd = ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0)) >= 0;) taken.emplace_back(fd);
+  taken.resize(taken.size() - left);
+  return taken;
+}
+
+// Opens ports with so few descriptors that one ask of the broker fails after the other.
+int open_with_few_descriptors() {
+  if (!become_nobody()) return 1;
+  const rlimit limit{128, 128};
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+  auto first = l2::open_xdp_carrier("left", 0);
+  if (!first.ok()) return 3;
+  std::vector<l2::OpenedCarrier> ports;
+  struct Try {
+    size_t descriptors;
+    Code code;
+  };
+  // One of the two sockets is missing, then the port's claim; the sockets are there then.
+  for (const Try& t :
+       {Try{1, Code::kNoMemory}, {2, Code::kNoMemory}, {2, Code::kOk}, {4, Code::kOk}}) {
+    auto taken = all_descriptors_but(t.descriptors);
+    auto opened = l2::open_xdp_carrier("left", 0);
+    if (!first->carrier->look().ok()) return 4;
+    if (opened.code() != t.code) {
+      std::fprintf(stderr, "%zu: %s\n", t.descriptors, opened.status().to_string().c_str());
+      return 5;
+    }
+    if (opened.ok()) ports.push_back(std::move(*opened));
+  }
+  return 0;
+}
+
+TEST_CASE("a borrower without descriptors for one more port keeps those that it has",
+          "[l2][xdp][broker]") {
+  NEEDS_BORROWERS();
+  NothingLeftBehind audit;
+  Broking broker(lends_xdp());
+  CHECK(exit_code(start(open_with_few_descriptors)) == 0);
+  CHECK(gone());
+}
+
+}  // namespace
+}  // namespace sluice::test
