@@ -86,10 +86,15 @@ class XdpCarrier final : public Carrier {
     const uint32_t at = *rx.consumer;
     // Before it is known to have come, or with the ring's index: its lines are another
     // processor's. Its place is most likely that of one round of the ring before.
-    prefetch(rx.at(at));
+    prefetch(rx.read(at));
     read_ = std::min<uint32_t>(rx.waiting(at), ReceiveRoom::kSlots);
-    for (uint32_t i = 1; i < read_; ++i) prefetch(rx.at(at + i));
-    for (uint32_t i = 0; i < read_; ++i) take(room, rx.at(at + i), i);
+    std::array<xdp_desc, ReceiveRoom::kSlots> came;
+    for (uint32_t i = 0; i < read_; ++i) {
+      came[i] = rx.read(at + i);
+      places_[i] = came[i].addr;
+      if (i > 0) prefetch(came[i]);
+    }
+    for (uint32_t i = 0; i < read_; ++i) take(room, came[i], i);
     if (read_ == 0) interface_->wake_if_asked(socket_);
     room.drained = read_ < ReceiveRoom::kSlots;
     return room.frames;
@@ -99,9 +104,7 @@ class XdpCarrier final : public Carrier {
     if (read_ == 0) return;
     XdpRing<xdp_desc>& rx = socket_.rx;
     const uint32_t at = *rx.consumer;
-    std::array<uint64_t, ReceiveRoom::kSlots> places;
-    for (uint32_t i = 0; i < read_; ++i) places[i] = rx.at(at + i).addr;
-    interface_->give_back(std::span(places).first(read_));
+    interface_->give_back(std::span(places_).first(read_));
     rx.store(rx.consumer, at + read_);
     read_ = 0;
   }
@@ -172,6 +175,7 @@ class XdpCarrier final : public Carrier {
   uint16_t port_, mtu_;
   PeerAddress own_;
   uint32_t read_ = 0;  // of the ring: given by receive() and not released
+  std::array<uint64_t, ReceiveRoom::kSlots> places_;  // of these
 };
 
 }  // namespace

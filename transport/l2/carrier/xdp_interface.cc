@@ -290,7 +290,7 @@ void XdpInterface::take_back_late(XdpSocket& socket) {
   std::lock_guard guard(lock_);
   const uint32_t first = *socket.rx.consumer, count = socket.rx.waiting(first);
   std::vector<uint64_t> late;
-  for (uint32_t i = 0; i < count; ++i) late.push_back(socket.rx.at(first + i).addr);
+  for (uint32_t i = 0; i < count; ++i) late.push_back(socket.rx.read(first + i).addr);
   places_.give_back(late);
   socket.rx.store(socket.rx.consumer, first + count);
 }

@@ -43,7 +43,7 @@ void XdpPlaces::own(XdpSends& sends, uint32_t count) {
 void XdpPlaces::take_back_sent() {
   const uint32_t first = *sent.consumer, count = sent.waiting(first);
   for (uint32_t i = 0; i < count; ++i) {
-    const uint64_t address = sent.at(first + i);
+    const uint64_t address = sent.read(first + i);
     const uint64_t group = (address / shape_.place_bytes - shape_.receive) / shape_.group;
     XdpSends* owner =
         !is_for_receiving(address) && group < owners_.size() ? owners_[group] : nullptr;

@@ -15,6 +15,13 @@
 
 namespace sluice::l2 {
 
+// An entry of a ring as it is now: whoever shares the ring may change it, so only what was read
+// once is checked and used.
+inline uint64_t read_once(const volatile uint64_t& shared) { return shared; }
+inline xdp_desc read_once(const volatile xdp_desc& shared) {
+  return {.addr = shared.addr, .len = shared.len, .options = 0};
+}
+
 // One of the rings that a socket shares with the kernel: one side produces, the other consumes.
 template <typename Entry>
 struct XdpRing {
@@ -26,6 +33,7 @@ struct XdpRing {
     std::atomic_ref<uint32_t>(*index).store(value, std::memory_order_release);
   }
   Entry& at(uint32_t index) const { return entries[index & (size - 1)]; }
+  Entry read(uint32_t index) const { return read_once(at(index)); }
   bool wants_wakeup() const { return (load(flags) & XDP_RING_NEED_WAKEUP) != 0; }
   // Entries from `at` on, for the consumer; none where the ring says that it holds more than it
   // can.
