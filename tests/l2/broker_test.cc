@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -22,8 +23,10 @@
 #include <utility>
 #include <vector>
 
+#include <sluice/base/clock.h>
 #include <sluice/base/descriptor.h>
 #include <sluice/l2/carrier/broker.h>
+#include <sluice/l2/carrier/broker_wire.h>
 #include <sluice/l2/carrier/packet_socket.h>
 #include <sluice/select/open.h>
 
@@ -274,6 +277,41 @@ TEST_CASE("sockets are borrowed from root or oneself, not from whoever listens a
   ::close(go[1]);
   CHECK(exit_code(liar) == 0);
   ::close(ready[0]);
+  ::unlink(path.c_str());
+  ::rmdir(folder);
+}
+
+volatile sig_atomic_t signals = 0;
+
+// The signals come five times within the limit: a wait that each of them begins anew has no end.
+int ask_among_signals(const std::string& path) {
+  ::setenv("SLUICE_L2_BROKER", path.c_str(), 1);
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    signals = signals + 1;
+    if (signals == 1000) ::_exit(2);
+  };
+  const itimerval often{{0, 20'000}, {0, 20'000}};
+  if (::sigaction(SIGALRM, &action, nullptr) != 0 || ::setitimer(ITIMER_REAL, &often, nullptr) != 0)
+    return 3;
+  auto broker = l2::BrokerConnection::to("left", 100ms);
+  if (!broker.ok()) return 4;
+  const Code code = broker->ask({.what = l2::Ask::kPacketSocket}, 2).code();
+  return code == Code::kUnreachable && broker->gone() ? 0 : 5;
+}
+
+TEST_CASE("a broker that does not answer is waited for so long, whatever signals come",
+          "[l2][broker]") {
+  NothingLeftBehind audit;
+  char folder[] = "/tmp/sluice-broker-XXXXXX";
+  REQUIRE(::mkdtemp(folder) != nullptr);
+  const std::string path = std::string(folder) + "/socket";
+  Descriptor silent = l2::broker_socket();
+  const sockaddr_un address = *l2::broker_address(path);
+  REQUIRE(::bind(silent.value(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) ==
+          0);
+  REQUIRE(::listen(silent.value(), 4) == 0);
+  CHECK(exit_code(start([&] { return ask_among_signals(path); })) == 0);
   ::unlink(path.c_str());
   ::rmdir(folder);
 }

@@ -71,7 +71,7 @@ inline l2::BrokerRequest numbered(uint32_t number, uint16_t port) {
   return request;
 }
 inline l2::BrokerConnection client() {
-  return std::move(l2::BrokerConnection::to("left", 20)).value();
+  return std::move(l2::BrokerConnection::to("left", 20s)).value();
 }
 
 }  // namespace sluice::test

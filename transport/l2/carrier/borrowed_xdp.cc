@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <net/if.h>
 
+#include <chrono>
 #include <cstring>
 #include <utility>
 
+#include <sluice/base/clock.h>
 #include <sluice/base/descriptor.h>
 #include <sluice/l2/carrier/broker_wire.h>
 
@@ -13,7 +15,7 @@ namespace sluice::l2 {
 namespace {
 
 // A card may take seconds to make room for a program.
-constexpr time_t kSeconds = 10;
+constexpr Duration kLimit = std::chrono::seconds(10);
 
 class BorrowedXdp final : public XdpSource {
  public:
@@ -68,7 +70,7 @@ Result<std::unique_ptr<XdpSource>> borrow_xdp(const std::string& interface) {
   if (interface.size() >= sizeof(request.interface))
     return broker_failed(Code::kInvalidArgument, "there is no interface '" + interface + "'");
   std::memcpy(request.interface, interface.data(), interface.size());
-  SLUICE_TRY(BrokerConnection broker, BrokerConnection::to(interface, kSeconds));
+  SLUICE_TRY(BrokerConnection broker, BrokerConnection::to(interface, kLimit));
   SLUICE_TRY(Loan loan, broker.ask(request, 2));
   auto made = std::make_unique<BorrowedXdp>(std::move(broker), interface, std::move(loan));
   SLUICE_RETURN_IF_ERROR(made->begin());

@@ -20,7 +20,7 @@
 namespace sluice::l2 {
 namespace {
 
-constexpr time_t kBrokerSeconds = 2;
+constexpr Duration kBrokerLimit = std::chrono::seconds(2);
 constexpr int kBacklog = 64;
 // A connected client has so long to ask, and so many may wait at once.
 constexpr Duration kAskerLimit = std::chrono::seconds(1);
@@ -65,7 +65,7 @@ Result<PacketSocket> borrow_packet_socket(const std::string& interface, uint16_t
   if (interface.size() >= sizeof(request.interface))
     return broker_failed(Code::kInvalidArgument, "there is no interface '" + interface + "'");
   std::memcpy(request.interface, interface.data(), interface.size());
-  SLUICE_TRY(BrokerConnection broker, BrokerConnection::to(interface, kBrokerSeconds));
+  SLUICE_TRY(BrokerConnection broker, BrokerConnection::to(interface, kBrokerLimit));
   SLUICE_TRY(Loan loan, broker.ask(request, 2));
   return PacketSocket{std::move(loan.fds[0]), std::move(loan.fds[1]), loan.port};
 }

@@ -7,6 +7,7 @@
 #include <sys/time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <string_view>
 
@@ -22,10 +23,34 @@ union Passed {
   char bytes[CMSG_SPACE(kDescriptors * sizeof(int))];
 };
 
-void limit_waits(int fd, time_t seconds) {
-  timeval limit{seconds, 0};
-  ::setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-  ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+// A signal ends a wait and begins it anew, with what is left.
+int milliseconds_until(Instant deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now()).count();
+  return static_cast<int>(std::max<decltype(left)>(left, 0));
+}
+
+// Of a broker whose backlog is full, connect() waits so long.
+bool connected(int fd, const sockaddr_un& address, Instant deadline) {
+  do {
+    const int left = std::max(milliseconds_until(deadline), 1);  // 0 would be no limit
+    const timeval limit{left / 1000, left % 1000 * 1000};
+    ::setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
+    if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0)
+      return true;
+  } while (errno == EINTR && now() < deadline);
+  return false;
+}
+
+// Bytes of the answer, with errno where there is none.
+ssize_t received(int fd, msghdr& message, Instant deadline) {
+  for (;;) {
+    pollfd state{fd, POLLIN, 0};
+    const int ready = ::poll(&state, 1, milliseconds_until(deadline));
+    if (ready < 0 && errno != EINTR) return -1;
+    // Also if the time is over: the last look.
+    const ssize_t bytes = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    if (bytes >= 0 || (errno != EAGAIN && errno != ECONNRESET) || now() >= deadline) return bytes;
+  }
 }
 
 // Anybody can make a socket at a path of his own and have others pointed to it: what he lends would
@@ -113,21 +138,20 @@ bool broker_is_there(const std::string& interface) {
   return ::stat(broker_path(interface).c_str(), &found) == 0 && S_ISSOCK(found.st_mode);
 }
 
-Result<BrokerConnection> BrokerConnection::to(const std::string& interface, time_t seconds) {
+Result<BrokerConnection> BrokerConnection::to(const std::string& interface, Duration limit) {
   std::string path = broker_path(interface);
   SLUICE_TRY(sockaddr_un address, broker_address(path));
   Descriptor fd = broker_socket();
   if (fd.value() < 0) return no_descriptor(errno);
-  limit_waits(fd.value(), seconds);
-  if (::connect(fd.value(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0)
+  if (!connected(fd.value(), address, after(now(), limit)))
     return broker_failed(Code::kUnreachable, "no broker answers at " + path, errno);
   SLUICE_RETURN_IF_ERROR(trusted(fd.value(), path));
-  return BrokerConnection(std::move(path), std::move(fd));
+  return BrokerConnection(std::move(path), std::move(fd), limit);
 }
 
 Result<Loan> BrokerConnection::ask(const BrokerRequest& request, size_t descriptors) {
   // Refused by who we are, perhaps before this is sent or read: the answer is there all the same.
-  (void)::send(fd_.value(), &request, sizeof(request), MSG_NOSIGNAL);
+  (void)::send(fd_.value(), &request, sizeof(request), MSG_NOSIGNAL | MSG_DONTWAIT);
   BrokerAnswer answer;
   iovec piece{&answer, sizeof(answer)};
   Passed passed{};
@@ -136,11 +160,7 @@ Result<Loan> BrokerConnection::ask(const BrokerRequest& request, size_t descript
   message.msg_iovlen = 1;
   message.msg_control = passed.bytes;
   message.msg_controllen = sizeof(passed.bytes);
-  ssize_t bytes;
-  do {
-    bytes = ::recvmsg(fd_.value(), &message, MSG_CMSG_CLOEXEC);
-  } while (bytes < 0 && errno == EINTR);
-  if (bytes < 0 && errno == ECONNRESET) bytes = ::recvmsg(fd_.value(), &message, MSG_CMSG_CLOEXEC);
+  const ssize_t bytes = received(fd_.value(), message, after(now(), limit_));
   Loan loan;
   if (bytes > 0) take_descriptors(message, loan);
   if (bytes != sizeof(answer) || answer.magic != kBrokerMagic || answer.version != kBrokerVersion ||

@@ -8,10 +8,10 @@
 
 #include <array>
 #include <cstdint>
-#include <ctime>
 #include <string>
 #include <utility>
 
+#include <sluice/base/clock.h>
 #include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
 
@@ -70,7 +70,7 @@ bool broker_is_there(const std::string& interface);
 class BrokerConnection {
  public:
   // No answer takes longer. Errors: kUnreachable (no broker), kAccessDenied (another user's).
-  static Result<BrokerConnection> to(const std::string& interface, time_t seconds);
+  static Result<BrokerConnection> to(const std::string& interface, Duration limit);
   // Blocks. The answer must have so many descriptors. Requires: no ask has found it gone. Errors:
   // those that the broker answers; kNoMemory (this process has no room for the descriptors; the
   // broker has lent them); kUnreachable without a valid answer, after which the connection is gone.
@@ -80,10 +80,12 @@ class BrokerConnection {
   const std::string& path() const { return path_; }
 
  private:
-  BrokerConnection(std::string path, Descriptor fd) : path_(std::move(path)), fd_(std::move(fd)) {}
+  BrokerConnection(std::string path, Descriptor fd, Duration limit)
+      : path_(std::move(path)), fd_(std::move(fd)), limit_(limit) {}
 
   std::string path_;
   Descriptor fd_;
+  Duration limit_;
 };
 
 }  // namespace sluice::l2
