@@ -281,6 +281,51 @@ TEST_CASE("sockets are borrowed from root or oneself, not from whoever listens a
   ::rmdir(folder);
 }
 
+// Of a packet with a descriptor that this user sends the broker, before it is accepted.
+int pass_descriptor(uid_t user, const std::string& path) {
+  if (!become(user)) return -1;
+  const sockaddr_un address = *l2::broker_address(path);
+  Descriptor client = l2::broker_socket();
+  if (::connect(client.value(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    return -2;
+  char byte = 0;
+  iovec piece{&byte, 1};
+  union {
+    cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
+  } passed{};
+  passed.header = {
+      .cmsg_len = CMSG_LEN(sizeof(int)), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+  const int fd = client.value();
+  std::memcpy(CMSG_DATA(&passed.header), &fd, sizeof(fd));
+  msghdr message{};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = passed.bytes;
+  message.msg_controllen = sizeof(passed.bytes);
+  return ::sendmsg(fd, &message, MSG_NOSIGNAL) == 1 ? 0 : errno;
+}
+
+TEST_CASE("nobody passes the broker a descriptor, whose last close may take hours",
+          "[l2][broker]") {
+  NEEDS_USERS();
+  constexpr int kPassRights = 83;  // SO_PASSRIGHTS
+  const int none = 0;
+  if (::setsockopt(l2::broker_socket().value(), SOL_SOCKET, kPassRights, &none, sizeof(none)) != 0)
+    return skip("passrights", "this kernel is older than Linux 6.16");
+  NothingLeftBehind audit;
+  Lending lending;
+  auto tried_by = [&](uid_t user) {
+    return exit_code(start([&] { return pass_descriptor(user, lending.path); }));
+  };
+  for (int i = 0; i < 10; ++i) {
+    CHECK(tried_by(kNobody) == EPERM);
+    const int stranger = tried_by(kSomebody);
+    CHECK((stranger == EPERM || stranger == EPIPE));  // he may have been sent away before
+  }
+  CHECK(borrow(kNobody) == code_of(Code::kOk));
+}
+
 volatile sig_atomic_t signals = 0;
 
 // The signals come five times within the limit: a wait that each of them begins anew has no end.

@@ -35,6 +35,8 @@ constexpr size_t kMostTold = 1024;
 constexpr int kTriesForPort = 64;
 // The uid decides who may ask, not access to the file.
 constexpr mode_t kMode = 0666;
+// SO_PASSRIGHTS of Linux 6.16, which older headers lack.
+constexpr int kPassRights = 83;
 
 Counter lent("l2.sockets_lent");
 Counter refused("l2.sockets_refused");
@@ -81,6 +83,10 @@ Result<Broker> Broker::open(const BrokerOptions& options) {
   Descriptor fd = broker_socket();
   if (fd.value() < 0) return no_descriptor(errno);
   ::fcntl(fd.value(), F_SETFL, O_NONBLOCK);
+  // No client passes a descriptor, which the broker would have to close: of a TCP socket that
+  // lingers the last close sleeps. Accepted sockets inherit it. Older kernels lack it.
+  const int none = 0;
+  (void)::setsockopt(fd.value(), SOL_SOCKET, kPassRights, &none, sizeof(none));
   struct stat found;
   if (::lstat(options.path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode))
     ::unlink(options.path.c_str());
