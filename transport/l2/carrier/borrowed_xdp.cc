@@ -15,7 +15,10 @@ namespace sluice::l2 {
 namespace {
 
 // A card may take seconds to make room for a program.
-constexpr Duration kLimit = std::chrono::seconds(10);
+constexpr Duration kAttachLimit = std::chrono::seconds(10);
+// Whoever opens or closes a port is kept so long, also in progress(): less than a session waits for
+// its peer.
+constexpr Duration kPortLimit = std::chrono::seconds(2);
 
 class BorrowedXdp final : public XdpSource {
  public:
@@ -25,6 +28,7 @@ class BorrowedXdp final : public XdpSource {
     place_.queue = loan.number;
     base_ = std::move(loan.fds[0]);
     claim_ = std::move(loan.fds[1]);
+    broker_.set_limit(kPortLimit);
   }
   Status begin() {
     SLUICE_RETURN_IF_ERROR(describe_xdp_place(claim_.value(), place_));
@@ -70,7 +74,7 @@ Result<std::unique_ptr<XdpSource>> borrow_xdp(const std::string& interface) {
   if (interface.size() >= sizeof(request.interface))
     return broker_failed(Code::kInvalidArgument, "there is no interface '" + interface + "'");
   std::memcpy(request.interface, interface.data(), interface.size());
-  SLUICE_TRY(BrokerConnection broker, BrokerConnection::to(interface, kLimit));
+  SLUICE_TRY(BrokerConnection broker, BrokerConnection::to(interface, kAttachLimit));
   SLUICE_TRY(Loan loan, broker.ask(request, 2));
   auto made = std::make_unique<BorrowedXdp>(std::move(broker), interface, std::move(loan));
   SLUICE_RETURN_IF_ERROR(made->begin());

@@ -11,8 +11,9 @@
 namespace sluice::l2 {
 
 // The broker detaches the program and closes its sockets when the last copy of this connection
-// closes. Each call blocks until it answers: 10 s at most. Errors: what the broker refuses,
-// kUnreachable (it does not answer), kAccessDenied (also: it is another user's).
+// closes. This blocks until it answers, 10 s at most, and each later call 2 s at most: then the
+// loan ends. Errors: what the broker refuses, kUnreachable (it does not answer), kAccessDenied
+// (also: it is another user's).
 Result<std::unique_ptr<XdpSource>> borrow_xdp(const std::string& interface);
 
 }  // namespace sluice::l2

@@ -69,12 +69,15 @@ bool broker_is_there(const std::string& interface);
 // A borrower's connection to a broker that is root's or its own user's.
 class BrokerConnection {
  public:
-  // No answer takes longer. Errors: kUnreachable (no broker), kAccessDenied (another user's).
+  // No answer takes longer than the limit. Errors: kUnreachable (no broker), kAccessDenied (another
+  // user's).
   static Result<BrokerConnection> to(const std::string& interface, Duration limit);
   // Blocks. The answer must have so many descriptors. Requires: no ask has found it gone. Errors:
   // those that the broker answers; kNoMemory (this process has no room for the descriptors; the
   // broker has lent them); kUnreachable without a valid answer, after which the connection is gone.
   Result<Loan> ask(const BrokerRequest& request, size_t descriptors);
+  // Of later asks.
+  void set_limit(Duration limit) { limit_ = limit; }
   // The broker closed it, or it broke. Thread: any.
   bool gone() const;
   const std::string& path() const { return path_; }
