@@ -6,14 +6,18 @@
 #include <netinet/in.h>
 #include <netinet/ip_icmp.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <cstdint>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <sluice/api/context.h>
@@ -404,6 +408,42 @@ TEST_CASE("a child that lets go of what it inherited takes nothing from its pare
   CHECK(inherited->carrier->receive(room).size() == 1);
   inherited.reset();
   two.exchange_messages(300'000, Path::kXdp);
+}
+
+// What is mapped here.
+std::vector<std::pair<uintptr_t, uintptr_t>> mappings() {
+  std::vector<std::pair<uintptr_t, uintptr_t>> all;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const size_t dash = line.find('-');
+    all.emplace_back(std::stoull(line, nullptr, 16),
+                     std::stoull(line.substr(dash + 1), nullptr, 16));
+  }
+  return all;
+}
+
+TEST_CASE("a child that lets go of what it inherited keeps its own memory", "[l2][xdp]") {
+  NEEDS_XDP();
+  NothingLeftBehind audit;
+  static std::optional<l2::OpenedCarrier> inherited;
+  static std::vector<std::pair<uintptr_t, uintptr_t>> of_parent;
+  inherited.emplace(std::move(l2::open_xdp_carrier("left", 0)).value());
+  of_parent = mappings();
+  CHECK(in_child([] {
+          // Wherever the parent has memory and the child has none.
+          std::vector<std::pair<void*, size_t>> own;
+          for (auto [start, end] : of_parent) {
+            void* at = ::mmap(reinterpret_cast<void*>(start), end - start, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+            if (at != MAP_FAILED) own.emplace_back(at, end - start);
+          }
+          if (own.size() < 6) return 2;  // frames, five rings
+          inherited.reset();
+          for (auto [at, bytes] : own)
+            if (::msync(at, bytes, MS_ASYNC) != 0) return 3;  // a part is not mapped
+          return 0;
+        }) == 0);
+  inherited.reset();
 }
 
 TEST_CASE("a pulled cable ends the connection in its time", "[l2][xdp]") {

@@ -213,6 +213,8 @@ Status XdpInterface::bind_first() {
 
 XdpInterface::~XdpInterface() {
   source_.reset();  // before its sockets go
+  // A child has no such memory (MADV_DONTFORK): what lies there is somebody else's.
+  if (forked()) return;
   for (auto& socket : sockets_) {
     unmap(socket->rx);
     unmap(socket->tx);
