@@ -44,7 +44,8 @@ class BorrowedXdp final : public XdpSource {
     request.number = number;
     SLUICE_TRY(Loan loan, ask(request, 0));
     if (loan.fds[0].value() < 0) {
-      close(loan.port);  // which the broker has opened
+      // The broker has opened it.
+      (void)ask({.what = Ask::kXdpClose, .port = loan.port}, 0);
       return no_descriptor(EMFILE);
     }
     return PortClaim{std::move(loan.fds[0]), loan.port};
