@@ -22,6 +22,7 @@
 #include <sluice/runtime/secret.h>
 #include <sluice/select/open.h>
 
+#include "tests/l2/secrets.h"
 #include "tests/l2/wire.h"
 #include "tests/support/audit.h"
 #include "tests/support/skip.h"
@@ -31,21 +32,6 @@ namespace {
 
 #define NEEDS_WIRE() \
   if (!own_network()) return skip("netns", kNoNetwork)
-
-class File {
- public:
-  explicit File(const std::string& content, mode_t mode = 0600) {
-    char name[] = "/tmp/sluice-secret-XXXXXX";
-    int fd = ::mkstemp(name);
-    REQUIRE(fd >= 0);
-    REQUIRE(::write(fd, content.data(), content.size()) == static_cast<ssize_t>(content.size()));
-    REQUIRE(::fchmod(fd, mode) == 0);
-    ::close(fd);
-    path = name;
-  }
-  ~File() { ::unlink(path.c_str()); }
-  std::string path;
-};
 
 class Other final : public ProgressHook {
  public:
@@ -116,14 +102,11 @@ struct Eavesdropper {
   int fd;
 };
 
-constexpr char kOne[] = "the first secret of this test\n",
-               kAnother[] = "the second secret of this test\n";
-
 }  // namespace
 
 TEST_CASE("a secret's file is ours alone, and long enough", "[l2][seal]") {
   auto load = [](const std::string& content, mode_t mode) {
-    File file(content, mode);
+    SecretFile file(content, mode);
     auto secret = Secret::load(file.path);
     return std::pair{
         secret.ok() ? Code::kOk : secret.code(),
@@ -148,7 +131,7 @@ TEST_CASE("a secret's file is ours alone, and long enough", "[l2][seal]") {
 TEST_CASE("with a secret everything crosses, and nobody else can read it", "[l2][seal]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
-  File file(kOne);
+  SecretFile file(kOneSecret);
   const std::string text = "what the third program looks for";
   for (bool sealed : {false, true}) {
     Eavesdropper eavesdropper;
@@ -186,20 +169,10 @@ TEST_CASE("who has another secret, or none, is refused with the cause and what t
           "[l2][seal]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
-  File one(kOne), another(kAnother);
-  struct Try {
-    std::string listens, connects, cause, remedy;
-  };
-  for (const Try& t :
-       {Try{one.path, another.path, "another secret", "give both ends the same file"},
-        Try{one.path, "", "this end has none", "SLUICE_L2_SECRET_FILE"},
-        Try{"", one.path, "the peer has no secret", "go unencrypted"}}) {
+  SecretFile one(kOneSecret), another(kAnotherSecret);
+  for (const Refused& t : who_is_refused(one, another)) {
     Two two(t.listens, t.connects);
-    INFO(two.connected.status().to_string());
-    REQUIRE(two.connected.code() == Code::kAccessDenied);
-    std::string why(two.connected.status().detail());
-    CHECK(why.find(t.cause) != std::string::npos);
-    CHECK(why.find(t.remedy) != std::string::npos);
+    t.check(two.connected.status());
   }
 }
 
@@ -207,7 +180,7 @@ TEST_CASE("with a secret the hundredth connection costs its port no more than th
           "[l2][seal]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
-  File file(kOne);
+  SecretFile file(kOneSecret);
   Two two(file.path, file.path);
   REQUIRE(two.connected.ok());
   std::vector<Endpoint> all;
@@ -235,7 +208,7 @@ TEST_CASE("with a secret the hundredth connection costs its port no more than th
 TEST_CASE("the environment names the secret's file, and the options another", "[l2][seal]") {
   NEEDS_WIRE();
   NothingLeftBehind audit;
-  File one(kOne), open(kAnother, 0644);
+  SecretFile one(kOneSecret), open(kAnotherSecret, 0644);
   REQUIRE(::setenv(kSecretFileVariable, one.path.c_str(), 1) == 0);
   {
     Two two("", one.path);

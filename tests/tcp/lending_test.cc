@@ -304,6 +304,14 @@ TEST_CASE("a peer that dies with loans out takes the connection down, and they c
   lone.group->drop_remains();
 }
 
+// All of it is with the kernel, which still needs it.
+void close_while_lent(Lender& pair, Bytes& memory, Watched& watched) {
+  REQUIRE(pair.lend(memory, 0));
+  pair.pump_until([&] { return !pair.link->has_unsent(); });
+  pair.link->quarantine(StorageRef::adopt(&watched));
+  pair.close();
+}
+
 TEST_CASE("memory stays while a closed socket sends of it, and everything arrives",
           "[tcp][lending][end]") {
   DescriptorAudit audit;
@@ -311,10 +319,7 @@ TEST_CASE("memory stays while a closed socket sends of it, and everything arrive
   Bytes memory = pattern(600'000, 3);
   Watched watched(memory);
   Lender pair(lone, kAlways, kSmallWindow);
-  REQUIRE(pair.lend(memory, 0));
-  pair.pump_until([&] { return !pair.link->has_unsent(); });
-  pair.link->quarantine(StorageRef::adopt(&watched));
-  pair.close();
+  close_while_lent(pair, memory, watched);
   pair.pump();
   CHECK(watched.held());
   CHECK((pair.read_peer(pair.expected.size()) == pair.expected));
@@ -334,10 +339,7 @@ TEST_CASE("a closed socket whose peer does not read is reset in the end, and the
   Bytes memory = pattern(600'000, 3);
   Watched watched(memory);
   Lender pair(lone, kAlways, kSmallWindow);
-  REQUIRE(pair.lend(memory, 0));
-  pair.pump_until([&] { return !pair.link->has_unsent(); });
-  pair.link->quarantine(StorageRef::adopt(&watched));
-  pair.close();
+  close_while_lent(pair, memory, watched);
   const uint64_t abandoned = read_counter("tcp.zerocopy_abandoned");
   lone.group->progress(lone.context.now());
   CHECK(watched.held());
