@@ -116,7 +116,9 @@ Result<Loan> Broker::lend(uid_t user, uint16_t port) {
   }
   if (!socket.ok()) return socket.status();
   if (lent_->of_another(user, socket->port))
-    return broker_failed(Code::kTryAgain, "no port is free");
+    return broker_failed(Code::kTryAgain,
+                         "no port is free that another user has not borrowed; ask for one "
+                         "by its number");
   lent_->add(user, socket->port, socket->fd.value());
   Loan loan;
   loan.fds = {std::move(socket->fd), std::move(socket->claim)};

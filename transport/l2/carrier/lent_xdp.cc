@@ -71,7 +71,10 @@ Result<Loan> LentXdp::open(uint32_t number, uint16_t port) {
   Result<PortClaim> claimed = own_->open(number, pair.receive.value(), port);
   for (int tries = 0; claimed.ok() && ports_->of_another(user_, claimed->port); ++tries) {
     own_->close(claimed->port);
-    if (tries == kTriesForPort) return broker_failed(Code::kTryAgain, "no port is free");
+    if (tries == kTriesForPort)
+      return broker_failed(Code::kTryAgain,
+                           "no port is free that another user has not borrowed; ask for one by its "
+                           "number");
     claimed = own_->open(number, pair.receive.value(), 0);
   }
   if (!claimed.ok()) return claimed.status();

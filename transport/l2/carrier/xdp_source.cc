@@ -145,7 +145,10 @@ Status OwnXdp::keep_here(int socket) const {
   if (!confined_ || ::setsockopt(socket, SOL_SOCKET, SO_BINDTODEVICE, name.c_str(),
                                  static_cast<socklen_t>(name.size() + 1)) == 0)
     return Status();
-  return failed(Code::kUnsupported, "an AF_XDP socket cannot be kept at " + name, errno);
+  return failed(Code::kUnsupported,
+                "an AF_XDP socket cannot be kept at " + name +
+                    "; see that it is there (ip link show " + name + ")",
+                errno);
 }
 
 Status OwnXdp::confine() {
