@@ -323,13 +323,14 @@ TEST_CASE("a borrower has so many sockets, and one port for each, within its use
     REQUIRE(greedy.ask(about_left(Ask::kXdp), 2).ok());
     CHECK(greedy.ask(numbered(0, 0), 1).code() == Code::kInvalidArgument);
     for (uint32_t i = 0; i < l2::kMostXdpPorts; ++i) {
-      auto pair = greedy.ask({.what = Ask::kXdpSockets}, 2);
-      REQUIRE(pair.ok());
-      CHECK(pair->number == i);
+      REQUIRE(greedy.ask(sockets_numbered(i), 2).ok());
+      REQUIRE(greedy.ask(sockets_numbered(i), 2).ok());  // those before are given up
     }
-    CHECK(greedy.ask({.what = Ask::kXdpSockets}, 2).code() == Code::kTryAgain);
+    CHECK(greedy.ask(sockets_numbered(l2::kMostXdpPorts), 2).code() == Code::kTryAgain);
+    CHECK(greedy.ask(sockets_numbered(l2::kMostXdpPorts + 1), 2).code() == Code::kInvalidArgument);
     CHECK(greedy.ask(numbered(l2::kMostXdpPorts, 0), 1).code() == Code::kInvalidArgument);
     REQUIRE(greedy.ask(numbered(0, kPort), 1).ok());
+    CHECK(greedy.ask(sockets_numbered(0), 2).code() == Code::kInvalidArgument);
     CHECK(greedy.ask(numbered(0, kPort + 1), 1).code() == Code::kInvalidArgument);
     CHECK(greedy.ask(numbered(1, kPort), 1).code() == Code::kInvalidArgument);
     auto second = greedy.ask(numbered(1, 0), 1);

@@ -70,6 +70,11 @@ inline l2::BrokerRequest numbered(uint32_t number, uint16_t port) {
   request.number = number;
   return request;
 }
+inline l2::BrokerRequest sockets_numbered(uint32_t number) {
+  l2::BrokerRequest request{.what = l2::Ask::kXdpSockets};
+  request.number = number;
+  return request;
+}
 inline l2::BrokerConnection client() {
   return std::move(l2::BrokerConnection::to("left", 20s)).value();
 }

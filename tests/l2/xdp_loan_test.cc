@@ -46,6 +46,11 @@ int open_with_few_descriptors() {
     size_t descriptors;
     Code code;
   };
+  // Tries that fail use nothing up.
+  for (size_t i = 0; i < l2::kMostXdpPorts; ++i) {
+    auto taken = all_descriptors_but(1);
+    if (l2::open_xdp_carrier("left", 0).code() != Code::kNoMemory) return 7;
+  }
   // One of the two sockets is missing, then the port's claim; the sockets are there then.
   for (const Try& t :
        {Try{1, Code::kNoMemory}, {2, Code::kNoMemory}, {2, Code::kOk}, {4, Code::kOk}}) {

@@ -35,9 +35,11 @@ class BorrowedXdp final : public XdpSource {
     return announce_xdp(claim_.value());
   }
 
-  Result<XdpSockets> sockets() override {
-    SLUICE_TRY(Loan loan, ask({.what = Ask::kXdpSockets}, 2));
-    return XdpSockets{std::move(loan.fds[0]), std::move(loan.fds[1]), loan.number};
+  Result<XdpSockets> sockets(uint32_t number) override {
+    BrokerRequest request{.what = Ask::kXdpSockets};
+    request.number = number;
+    SLUICE_TRY(Loan loan, ask(request, 2));
+    return XdpSockets{std::move(loan.fds[0]), std::move(loan.fds[1])};
   }
   Result<PortClaim> open(uint32_t number, int, uint16_t port) override {
     BrokerRequest request{.what = Ask::kXdpOpen, .port = port};

@@ -24,7 +24,8 @@ enum class Ask : uint16_t {
   kPacketSocket = 1,  // of that port; answered with the socket and the port's claim
   kXdp,               // with the base socket and the queue's claim; the connection stays, and is
                       // the loan: when it closes, so does the loan. Over it:
-  kXdpSockets,        // with two sockets, which have the number of the answer
+  kXdpSockets,        // with two sockets of that number, the next or one without a port; those that
+                      // had it are given up
   kXdpOpen,           // frames to that port come to the sockets of that number; with its claim
   kXdpClose,          // that port's no more
 };

@@ -38,7 +38,7 @@ Result<Loan> LentXdp::first() {
 
 Result<Loan> LentXdp::serve(const BrokerRequest& request) {
   switch (request.what) {
-    case Ask::kXdpSockets: return make_sockets();
+    case Ask::kXdpSockets: return make_sockets(request.number);
     case Ask::kXdpOpen: return open(request.number, request.port);
     case Ask::kXdpClose:
       for (Pair& pair : pairs_)
@@ -48,17 +48,20 @@ Result<Loan> LentXdp::serve(const BrokerRequest& request) {
   }
 }
 
-Result<Loan> LentXdp::make_sockets() {
-  if (pairs_.size() == kMostXdpPorts)
+// The borrower's last try may have failed after this: it then asks for the same number.
+Result<Loan> LentXdp::make_sockets(uint32_t number) {
+  if (number > pairs_.size() || (number < pairs_.size() && pairs_[number].port != 0))
+    return broker_failed(Code::kInvalidArgument, "that is no number for sockets");
+  if (number == kMostXdpPorts)
     return broker_failed(Code::kTryAgain, std::to_string(kMostXdpPorts) +
                                               " ports of l2://xdp/ are lent; close connections");
-  SLUICE_TRY(XdpSockets made, own_->sockets());
+  SLUICE_TRY(XdpSockets made, own_->sockets(number));
   Loan loan;
-  loan.number = static_cast<uint32_t>(pairs_.size());
   Pair pair;
   SLUICE_TRY(pair.receive, copy_of(made.receive.value()));
   loan.fds = {std::move(made.receive), std::move(made.send)};
-  pairs_.push_back(std::move(pair));
+  if (number == pairs_.size()) pairs_.emplace_back();
+  pairs_[number] = std::move(pair);
   return loan;
 }
 

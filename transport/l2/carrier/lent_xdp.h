@@ -46,7 +46,7 @@ class LentXdp {
   };
   LentXdp(std::unique_ptr<OwnXdp> own, uid_t user, LentSockets& ports)
       : own_(std::move(own)), user_(user), ports_(&ports) {}
-  Result<Loan> make_sockets();
+  Result<Loan> make_sockets(uint32_t number);
   Result<Loan> open(uint32_t number, uint16_t port);
   void close(Pair& pair);
 

@@ -229,10 +229,10 @@ XdpInterface::~XdpInterface() {
 
 Status XdpInterface::make_socket(bool large) {
   auto made = std::make_unique<XdpSocket>();
-  SLUICE_TRY(XdpSockets sockets, source_->sockets());
+  made->number = static_cast<uint32_t>(sockets_.size());
+  SLUICE_TRY(XdpSockets sockets, source_->sockets(made->number));
   made->fd = std::move(sockets.receive);
   made->send_fd = std::move(sockets.send);
-  made->number = sockets.number;
   SLUICE_TRY(xdp_mmap_offsets offsets, offsets_of(made->fd.value()));
   const uint32_t sends = large ? kLargeSends : kSmallSends;
   Status status = map_ring(made->fd.value(), XDP_RX_RING, XDP_PGOFF_RX_RING, offsets.rx,

@@ -156,14 +156,13 @@ Status OwnXdp::confine() {
   return keep_here(base_.value());
 }
 
-Result<XdpSockets> OwnXdp::sockets() {
-  XdpSockets made{.receive = {}, .send = {}, .number = made_};
+Result<XdpSockets> OwnXdp::sockets(uint32_t) {
+  XdpSockets made;
   SLUICE_TRY(made.receive, xdp_socket());
   SLUICE_TRY(made.send, xdp_socket());
   SLUICE_RETURN_IF_ERROR(keep_here(made.receive.value()));
   SLUICE_RETURN_IF_ERROR(keep_here(made.send.value()));
   enlarge(made.send.value());
-  ++made_;
   return made;
 }
 

@@ -23,7 +23,6 @@ inline constexpr size_t kMostXdpPorts = 36;
 // Of one port at a time; they are not bound yet, and need no privilege any more.
 struct XdpSockets {
   Descriptor receive, send;
-  uint32_t number = 0;  // of the pair, for open()
 };
 
 class XdpSource {
@@ -37,7 +36,8 @@ class XdpSource {
 
   // Errors of all: kAccessDenied, kNoMemory, kTryAgain (too many), those of claim_any_port(); of
   // a borrowed one also kUnreachable (the broker has gone).
-  virtual Result<XdpSockets> sockets() = 0;
+  // Of that number, for open(): the next, or one whose sockets are gone.
+  virtual Result<XdpSockets> sockets(uint32_t number) = 0;
   // Frames to that port, which nobody has, or to any, come to those sockets from now on.
   virtual Result<PortClaim> open(uint32_t number, int receive, uint16_t port) = 0;
   virtual void close(uint16_t port) = 0;
@@ -64,7 +64,7 @@ class OwnXdp final : public XdpSource {
   // undo that with CAP_NET_RAW only.
   Status confine();
 
-  Result<XdpSockets> sockets() override;
+  Result<XdpSockets> sockets(uint32_t number) override;
   Result<PortClaim> open(uint32_t number, int receive, uint16_t port) override;
   void close(uint16_t port) override { program_->pass(port); }
 
@@ -73,7 +73,6 @@ class OwnXdp final : public XdpSource {
   Status keep_here(int socket) const;
 
   std::optional<XdpProgram> program_;
-  uint32_t made_ = 0;
   bool confined_ = false;
 };
 
