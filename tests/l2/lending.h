@@ -53,8 +53,10 @@ inline bool can_become() {
 // A broker at the interface "left" who lends to nobody (the user) only.
 class Broking {
  public:
-  // descriptors: that its process may have; 0: as many as this one.
-  explicit Broking(l2::BrokerOptions options = {}, rlim_t descriptors = 0) {
+  // descriptors: that its process may have; 0: as many as this one. open: what it does when it is
+  // ready.
+  explicit Broking(l2::BrokerOptions options = {}, rlim_t descriptors = 0,
+                   const std::function<bool()>& open = {}) {
     char name[] = "/tmp/sluice-broker-XXXXXX";
     REQUIRE(::mkdtemp(name) != nullptr);
     REQUIRE(::chmod(name, 0755) == 0);
@@ -67,6 +69,7 @@ class Broking {
       auto broker = l2::Broker::open(options);
       rlimit limit{descriptors, descriptors};
       if (descriptors != 0 && ::setrlimit(RLIMIT_NOFILE, &limit) != 0) return 2;
+      if (broker.ok() && open && !open()) return 3;
       if (!broker.ok() || ::write(ready[1], "r", 1) != 1) return 1;
       for (;;) (void)broker->serve_one();
     });

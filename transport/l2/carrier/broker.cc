@@ -95,7 +95,11 @@ Result<Broker> Broker::open(const BrokerOptions& options) {
   if (!listens)
     return broker_failed(Code::kInvalidArgument, "the broker cannot listen at " + options.path,
                          errno);
-  return Broker(options, std::move(fd));
+  std::unique_ptr<XdpAttacher> attacher;
+  if (options.xdp) {
+    SLUICE_TRY(attacher, XdpAttacher::start(options.interface));
+  }
+  return Broker(options, std::move(fd), std::move(attacher));
 }
 
 Broker::~Broker() {
@@ -126,31 +130,63 @@ Result<Loan> Broker::lend(uid_t user, uint16_t port) {
   return loan;
 }
 
-Result<LentXdp> Broker::begin_xdp(uid_t user) {
+Status Broker::ask_for_xdp(Asker& asker) {
   if (!options_.xdp)
-    return broker_failed(
-        Code::kAccessDenied,
-        "it lends no AF_XDP sockets; start it with --xdp, or use l2://" + options_.interface);
+    return answer(asker, broker_failed(Code::kAccessDenied,
+                                       "it lends no AF_XDP sockets; start it with --xdp, or use "
+                                       "l2://" +
+                                           options_.interface));
   // The last one may have ended a moment ago.
-  if (xdp_ && hung_up(xdp_->asker.fd.value())) xdp_.reset();
-  if (xdp_) return xdp_is_taken(options_.interface, xdp_->asker.process);
-  return LentXdp::begin(options_.interface, user, *lent_);
+  if (xdp_ && hung_up(xdp_->asker.fd.value())) end_xdp();
+  if (xdp_) return answer(asker, xdp_is_taken(options_.interface, xdp_->asker.process));
+  xdp_.emplace(XdpBorrower{std::move(asker), nullptr});
+  if (!attacher_->busy()) attacher_->attach();
+  return Status();
 }
 
-Status Broker::lend_xdp(Asker& asker) {
-  Result<LentXdp> begun = begin_xdp(asker.user);
-  if (!begun.ok()) return answer(asker, begun.status());
-  Result<Loan> first = begun->first();
-  if (!first.ok()) return answer(asker, first.status());
-  Status status = answer(asker, *std::move(first));
-  xdp_.emplace(XdpBorrower{std::move(asker), std::move(*begun)});
+// The card is done. Who waits has it, also if somebody asked for it who has gone since.
+Status Broker::go_on_with_xdp() {
+  attacher_->look();
+  if (attacher_->busy()) return Status();
+  auto made = attacher_->made();
+  if (made && made->ok()) return begin_xdp(*std::move(*made));
+  if (!xdp_) return Status();
+  if (!made) {
+    attacher_->attach();
+    return Status();
+  }
+  Status status = answer(xdp_->asker, made->status());
+  xdp_.reset();
   return status;
+}
+
+Status Broker::begin_xdp(std::unique_ptr<OwnXdp> own) {
+  const uid_t user = xdp_ ? xdp_->asker.user : 0;
+  auto loan = std::make_unique<LentXdp>(std::move(own), user, *lent_);
+  if (!xdp_) {
+    attacher_->detach(std::move(loan));
+    return Status();
+  }
+  Result<Loan> first = loan->first();
+  xdp_->loan = std::move(loan);
+  Status status = answer(xdp_->asker, first);
+  if (!first.ok()) end_xdp();
+  return status;
+}
+
+// The card is not waited for.
+void Broker::end_xdp() {
+  if (xdp_->loan != nullptr) {
+    xdp_->loan->end();
+    attacher_->detach(std::move(xdp_->loan));
+  }
+  xdp_.reset();
 }
 
 Status Broker::serve(Asker& asker) {
   Result<BrokerRequest> request = request_of(asker.fd.value(), options_.interface);
   if (!request.ok()) return answer(asker, request.status());
-  if (request->what == Ask::kXdp) return lend_xdp(asker);
+  if (request->what == Ask::kXdp) return ask_for_xdp(asker);
   if (request->what == Ask::kPacketSocket) return answer(asker, lend(asker.user, request->port));
   return answer(asker, broker_failed(Code::kCorrupt, "no request that it understands"));
 }
@@ -159,14 +195,15 @@ Status Broker::serve(Asker& asker) {
 Status Broker::serve_xdp_borrower() {
   Asker& asker = xdp_->asker;
   if (hung_up(asker.fd.value())) {
-    xdp_.reset();
+    end_xdp();
     return Status();
   }
+  if (xdp_->loan == nullptr) return Status();
   Result<BrokerRequest> request = request_of(asker.fd.value(), options_.interface);
-  Result<Loan> loan = request.ok() ? xdp_->loan.serve(*request) : Result<Loan>(request.status());
+  Result<Loan> loan = request.ok() ? xdp_->loan->serve(*request) : Result<Loan>(request.status());
   const bool ends = loan.code() == Code::kCorrupt;
   Status status = answer(asker, loan);
-  if (ends) xdp_.reset();
+  if (ends) end_xdp();
   return status;
 }
 
@@ -225,7 +262,10 @@ Status Broker::let_in() {
 Status Broker::serve_one() {
   std::vector<pollfd> ready;
   for (const Asker& asker : askers_) ready.push_back({asker.fd.value(), POLLIN, 0});
-  ready.push_back({xdp_ ? xdp_->asker.fd.value() : -1, POLLIN, 0});
+  // It may ask when it has the loan.
+  const short asks = xdp_ && xdp_->loan != nullptr ? POLLIN : 0;
+  ready.push_back({xdp_ ? xdp_->asker.fd.value() : -1, asks, 0});
+  ready.push_back({attacher_ != nullptr ? attacher_->fd() : -1, POLLIN, 0});
   ready.push_back({listener_.value(), POLLIN, 0});
   // A late client is sent away within a second of its limit.
   if (::poll(ready.data(), ready.size(), askers_.empty() ? -1 : kLookMs) < 0) return Status();
@@ -234,7 +274,9 @@ Status Broker::serve_one() {
     if (first.ok()) first = std::move(status);
   };
   const Instant t = now();
-  if (ready[askers_.size()].revents != 0) keep(serve_xdp_borrower());
+  const size_t borrower = askers_.size();
+  if (ready[borrower].revents != 0) keep(serve_xdp_borrower());
+  if (ready[borrower + 1].revents != 0) keep(go_on_with_xdp());
   for (size_t i = askers_.size(); i-- > 0;) {
     if (ready[i].revents != 0) {
       keep(serve(askers_[i]));

@@ -23,6 +23,7 @@
 #include <sluice/l2/carrier/lent_sockets.h>
 #include <sluice/l2/carrier/lent_xdp.h>
 #include <sluice/l2/carrier/packet_socket.h>
+#include <sluice/l2/carrier/xdp_attacher.h>
 
 namespace sluice::l2 {
 
@@ -43,18 +44,20 @@ struct BrokerOptions {
 
 class Broker {
  public:
-  // Errors: kInvalidArgument (no such interface; the path cannot be bound), kAccessDenied; of
-  // AF_XDP those of OwnXdp::attach(), but for a process that has it now.
+  // With AF_XDP it has a second thread. Errors: kInvalidArgument (no such interface; the path
+  // cannot be bound), kAccessDenied; of AF_XDP those of OwnXdp::attach(), but for a process that
+  // has it now, and kNoMemory.
   static Result<Broker> open(const BrokerOptions& options);
   Broker(Broker&&) noexcept = default;
   ~Broker();
 
   int fd() const { return listener_.value(); }
   // Serves clients that ask. A client that connects and is silent delays nobody, and is sent away
-  // after a second. A port that was lent to one user is lent to no other while any copy of its
-  // socket is open. AF_XDP is one process's until its connection closes. Blocks: until somebody
-  // asks, or a signal comes. Errors: the first refusal of each user and cause, which he has been
-  // told; later ones only count (l2.sockets_refused). None of them is a reason to end.
+  // after a second; nor does a card that is slow to take or to lose an XDP program. A port that was
+  // lent to one user is lent to no other while any copy of its socket is open. AF_XDP is one
+  // process's until its connection closes. Blocks: until somebody asks, or a signal comes. Errors:
+  // the first refusal of each user and cause, which he has been told; later ones only count
+  // (l2.sockets_refused). None of them is a reason to end.
   Status serve_one();
 
  private:
@@ -64,16 +67,16 @@ class Broker {
     pid_t process;
     Instant expires;
   };
-  // Who has AF_XDP: its connection is the loan.
+  // Who has AF_XDP, or will have it: its connection is the loan.
   struct XdpBorrower {
     Asker asker;
-    LentXdp loan;
+    std::unique_ptr<LentXdp> loan;  // null: the card is not ready yet
   };
-  Broker(BrokerOptions options, Descriptor listener)
+  Broker(BrokerOptions options, Descriptor listener, std::unique_ptr<XdpAttacher> attacher)
       : options_(std::move(options)),
         listener_(std::move(listener)),
-        lent_(std::make_unique<LentSockets>(options_.most_sockets, options_.most_sockets_by_user)) {
-  }
+        lent_(std::make_unique<LentSockets>(options_.most_sockets, options_.most_sockets_by_user)),
+        attacher_(std::move(attacher)) {}
   bool listed(uid_t user) const;
   Status let_in();
   void make_room();
@@ -81,14 +84,17 @@ class Broker {
   Status serve_xdp_borrower();
   Status answer(const Asker& asker, const Result<Loan>& loan);
   Result<Loan> lend(uid_t user, uint16_t port);
-  Status lend_xdp(Asker& asker);
-  Result<LentXdp> begin_xdp(uid_t user);
+  Status ask_for_xdp(Asker& asker);
+  Status go_on_with_xdp();
+  Status begin_xdp(std::unique_ptr<OwnXdp> own);
+  void end_xdp();
 
   BrokerOptions options_;
   Descriptor listener_;
   std::vector<Asker> askers_;  // who have not asked yet, oldest first
   std::unique_ptr<LentSockets> lent_;
   std::optional<XdpBorrower> xdp_;
+  std::unique_ptr<XdpAttacher> attacher_;  // null: it lends no AF_XDP
   std::set<std::pair<uid_t, Code>> told_;  // refusals that were reported
 };
 

@@ -16,16 +16,12 @@ Result<Descriptor> copy_of(int fd) {
 
 }  // namespace
 
-Result<LentXdp> LentXdp::begin(const std::string& interface, uid_t user, LentSockets& ports) {
-  SLUICE_TRY(std::unique_ptr<OwnXdp> own, OwnXdp::attach(interface));
-  SLUICE_RETURN_IF_ERROR(own->confine());
-  return LentXdp(std::move(own), user, ports);
+LentXdp::~LentXdp() {
+  own_.reset();  // before the sockets go
 }
 
-LentXdp::~LentXdp() {
-  if (own_ == nullptr) return;
+void LentXdp::end() {
   for (Pair& pair : pairs_) close(pair);
-  own_.reset();  // before the sockets go
 }
 
 Result<Loan> LentXdp::first() {

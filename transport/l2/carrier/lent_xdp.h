@@ -7,7 +7,6 @@
 #include <sys/types.h>
 
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -24,11 +23,13 @@ class LentXdp {
   // Descriptors that one takes of the broker's.
   static constexpr size_t kDescriptors = 8 + 2 * kMostXdpPorts;
 
-  // Attaches the program; its ports count among `ports` until this ends. Errors: those of
-  // OwnXdp::attach().
-  static Result<LentXdp> begin(const std::string& interface, uid_t user, LentSockets& ports);
-  LentXdp(LentXdp&&) noexcept = default;
-  LentXdp& operator=(LentXdp&&) = delete;
+  // Its ports count among `ports` until end().
+  LentXdp(std::unique_ptr<OwnXdp> own, uid_t user, LentSockets& ports)
+      : own_(std::move(own)), user_(user), ports_(&ports) {}
+  LentXdp(const LentXdp&) = delete;
+  LentXdp& operator=(const LentXdp&) = delete;
+  // Detaches the program, and closes the broker's copies of the sockets. Thread: any. Blocks: as
+  // long as the card takes.
   ~LentXdp();
 
   uid_t user() const { return user_; }
@@ -37,6 +38,8 @@ class LentXdp {
   // Asks over the connection. Errors: kCorrupt (no such ask: the loan should end), those of
   // LentSockets::may_lend() and XdpSource.
   Result<Loan> serve(const BrokerRequest& request);
+  // No frame is the borrower's any more, and its ports are free.
+  void end();
 
  private:
   struct Pair {
@@ -44,13 +47,11 @@ class LentXdp {
     Descriptor claim;    // of the port; the borrower has it too
     uint16_t port = 0;   // 0: none
   };
-  LentXdp(std::unique_ptr<OwnXdp> own, uid_t user, LentSockets& ports)
-      : own_(std::move(own)), user_(user), ports_(&ports) {}
   Result<Loan> make_sockets(uint32_t number);
   Result<Loan> open(uint32_t number, uint16_t port);
   void close(Pair& pair);
 
-  std::unique_ptr<OwnXdp> own_;  // null: moved from
+  std::unique_ptr<OwnXdp> own_;
   uid_t user_;
   LentSockets* ports_;
   std::vector<Pair> pairs_;
