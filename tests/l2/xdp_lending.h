@@ -8,14 +8,21 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <string>
 #include <utility>
 
 #include <sluice/base/clock.h>
+#include <sluice/base/descriptor.h>
 #include <sluice/l2/carrier/broker.h>
 #include <sluice/l2/carrier/broker_wire.h>
 
@@ -78,6 +85,46 @@ inline l2::BrokerRequest sockets_numbered(uint32_t number) {
 inline l2::BrokerConnection client() {
   return std::move(l2::BrokerConnection::to("left", 20s)).value();
 }
+
+// What listens in a broker's place and says what it is told to, as long as this lives.
+class PretendedBroker {
+ public:
+  // Of the n-th client that asks.
+  explicit PretendedBroker(const std::function<Result<l2::Loan>(int)>& answer) {
+    char name[] = "/tmp/sluice-broker-XXXXXX";
+    REQUIRE(::mkdtemp(name) != nullptr);
+    REQUIRE(::chmod(name, 0755) == 0);
+    folder_ = name;
+    path_ = folder_ + "/socket";
+    const sockaddr_un address = *l2::broker_address(path_);
+    Descriptor fd = l2::broker_socket();
+    REQUIRE(::bind(fd.value(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+    REQUIRE(::chmod(path_.c_str(), 0666) == 0);
+    REQUIRE(::listen(fd.value(), 8) == 0);
+    process_ = start([&] {
+      for (int n = 0;; ++n) {
+        Descriptor client(::accept4(fd.value(), nullptr, nullptr, SOCK_CLOEXEC));
+        l2::BrokerRequest request;
+        if (::recv(client.value(), &request, sizeof(request), 0) != sizeof(request)) return 1;
+        if (!l2::send_answer(client.value(), answer(n))) return 2;
+      }
+    });
+    ::setenv("SLUICE_L2_BROKER", path_.c_str(), 1);
+  }
+  ~PretendedBroker() {
+    ::kill(process_, SIGKILL);
+    ::waitpid(process_, nullptr, 0);
+    ::unsetenv("SLUICE_L2_BROKER");
+    ::unlink(path_.c_str());
+    ::rmdir(folder_.c_str());
+  }
+  PretendedBroker(const PretendedBroker&) = delete;
+  PretendedBroker& operator=(const PretendedBroker&) = delete;
+
+ private:
+  std::string folder_, path_;
+  pid_t process_;
+};
 
 }  // namespace sluice::test
 

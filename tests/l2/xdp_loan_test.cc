@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdio>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,40 @@ TEST_CASE("a borrower without descriptors for one more port keeps those that it 
   Broking broker(lends_xdp());
   CHECK(exit_code(start(open_with_few_descriptors)) == 0);
   CHECK(gone());
+}
+
+// What a program without privileges is told there.
+std::string told_to_borrower() {
+  int told[2];
+  REQUIRE(::pipe(told) == 0);
+  pid_t borrower = start([&] {
+    if (!become_nobody()) return 1;
+    const std::string text = l2::open_xdp_carrier("left", 0).status().to_string();
+    return ::write(told[1], text.data(), text.size()) > 0 ? 0 : 2;
+  });
+  ::close(told[1]);
+  char text[1024];
+  const ssize_t bytes = ::read(told[0], text, sizeof(text));
+  ::close(told[0]);
+  CHECK(exit_code(borrower) == 0);
+  return std::string(text, bytes > 0 ? static_cast<size_t>(bytes) : 0);
+}
+
+TEST_CASE("a borrower is told what to do where an older broker, or one that must be set, refuses",
+          "[l2][xdp][broker]") {
+  NEEDS_BORROWERS();
+  NothingLeftBehind audit;
+  {
+    PretendedBroker older(
+        [](int) { return l2::broker_failed(Code::kCorrupt, "no request that it understands"); });
+    CHECK(told_to_borrower().find("understands; it is older than this program: restart it with "
+                                  "this version and --xdp") != std::string::npos);
+  }
+  PretendedBroker unset([](int) {
+    return l2::broker_failed(Code::kUnsupported, "two queues; set SLUICE_L2_XDP_QUEUE=0");
+  });
+  CHECK(told_to_borrower().find("SLUICE_L2_XDP_QUEUE=0 (in the environment of the broker)") !=
+        std::string::npos);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include <sluice/base/clock.h>
@@ -70,6 +71,16 @@ class BorrowedXdp final : public XdpSource {
   BrokerConnection broker_;
 };
 
+// What a borrower can do about it, where the broker's own words do not say.
+Status as_borrower(const Status& refused) {
+  std::string why(refused.detail());
+  if (refused.code() == Code::kCorrupt)
+    why += "; it is older than this program: restart it with this version and --xdp";
+  else if (why.find("SLUICE_L2_XDP_") != std::string::npos)
+    why += " (in the environment of the broker)";
+  return broker_failed(refused.code(), std::move(why), refused.os_error());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<XdpSource>> borrow_xdp(const std::string& interface) {
@@ -78,8 +89,9 @@ Result<std::unique_ptr<XdpSource>> borrow_xdp(const std::string& interface) {
     return broker_failed(Code::kInvalidArgument, "there is no interface '" + interface + "'");
   std::memcpy(request.interface, interface.data(), interface.size());
   SLUICE_TRY(BrokerConnection broker, BrokerConnection::to(interface, kAttachLimit));
-  SLUICE_TRY(Loan loan, broker.ask(request, 2));
-  auto made = std::make_unique<BorrowedXdp>(std::move(broker), interface, std::move(loan));
+  Result<Loan> loan = broker.ask(request, 2);
+  if (!loan.ok()) return as_borrower(loan.status());
+  auto made = std::make_unique<BorrowedXdp>(std::move(broker), interface, *std::move(loan));
   SLUICE_RETURN_IF_ERROR(made->begin());
   return std::unique_ptr<XdpSource>(std::move(made));
 }

@@ -212,8 +212,8 @@ std::string xdp_capabilities_remedy() {
   return "AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF of the machine, not of a user "
          "namespace; sudo setcap cap_net_raw,cap_net_admin,cap_bpf,cap_ipc_lock+ep " +
          program +
-         ", or run it as root, or lend it AF_XDP by sudo sluice broker --xdp, or use "
-         "l2://INTERFACE, which needs CAP_NET_RAW only";
+         ", or run it as root, or lend it AF_XDP by sudo sluice broker --interface INTERFACE --uid "
+         "USER --xdp, or use l2://INTERFACE, which needs CAP_NET_RAW only";
 }
 
 std::string attached_xdp_program(int interface_index) {
