@@ -16,6 +16,7 @@
 
 #include <sluice/api/context.h>
 #include <sluice/l2/carrier/xdp_program.h>
+#include <sluice/l2/carrier/xdp_source.h>
 #include <sluice/select/open.h>
 
 #include "tests/l2/two.h"
@@ -98,6 +99,18 @@ struct OtherProcess {
   }
   pid_t child = -1;
 };
+
+TEST_CASE("however many ask, each is told whose the interface is", "[l2][xdp]") {
+  NEEDS_XDP();
+  NothingLeftBehind audit;
+  auto holder = l2::OwnXdp::attach("left");
+  REQUIRE(holder.ok());
+  for (int i = 0; i < 50; ++i) {
+    const Status taken = l2::OwnXdp::attach("left").status();
+    INFO(i << ": " << taken.to_string());
+    REQUIRE(taken.detail().find("process " + std::to_string(::getpid())) != std::string_view::npos);
+  }
+}
 
 TEST_CASE("another process of ours is named, and leaves nothing when it is killed", "[l2][xdp]") {
   NEEDS_XDP();

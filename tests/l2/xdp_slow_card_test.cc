@@ -21,6 +21,7 @@
 #include <sluice/base/descriptor.h>
 #include <sluice/l2/carrier/broker.h>
 #include <sluice/l2/carrier/broker_wire.h>
+#include <sluice/l2/carrier/xdp_source.h>
 
 #include "tests/l2/lending.h"
 #include "tests/l2/xdp_cable.h"
@@ -115,6 +116,7 @@ class SlowCard {
     Descriptor process(static_cast<int>(::syscall(SYS_pidfd_open, told[0], 0)));
     Descriptor calls(static_cast<int>(::syscall(SYS_pidfd_getfd, process.value(), told[1], 0)));
     if (calls.value() < 0) return false;
+    broker = told[0];
     process_ = start([&] { return be_slow(calls.value(), says_[1], hears_[0]); });
     return true;
   }
@@ -124,6 +126,7 @@ class SlowCard {
     return ::poll(&state, 1, 20'000) == 1 && ::read(says_[0], &byte, 1) == 1;
   }
   bool let_go() const { return ::write(hears_[1], "g", 1) == 1; }
+  pid_t broker = -1;
 
  private:
   int number_[2], says_[2], hears_[2];
@@ -171,6 +174,11 @@ TEST_CASE("while a card attaches or detaches, others are served, and the next bo
     CHECK(taken == Code::kTryAgain);
     CHECK(taken.detail().find("process " + std::to_string(::getpid())) != std::string_view::npos);
     CHECK_FALSE(has_answer(first, 0));
+    // And root's programs, of the broker's number.
+    const Status claimed = l2::OwnXdp::attach("left").status();
+    CHECK(claimed == Code::kTryAgain);
+    CHECK(claimed.detail().find("process " + std::to_string(card.broker)) !=
+          std::string_view::npos);
   }
   {
     // The first one has gone: the next has what the card does for it.

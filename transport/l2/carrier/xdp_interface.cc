@@ -124,7 +124,6 @@ Result<std::shared_ptr<XdpInterface>> XdpInterface::of(const std::string& interf
   Result<std::unique_ptr<OwnXdp>> own = OwnXdp::attach(interface);
   std::shared_ptr<XdpInterface> made(new XdpInterface());
   if (own.ok()) {
-    SLUICE_RETURN_IF_ERROR(announce_xdp((*own)->claim()));
     SLUICE_RETURN_IF_ERROR(made->begin(*std::move(own)));
     known().all[{network, made->place().index}] = made;
     return made;

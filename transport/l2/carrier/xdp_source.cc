@@ -67,7 +67,8 @@ Result<uint32_t> queue_of(int questions, const std::string& interface) {
                     " flow-type ether proto 0x88b5 action 0) and set SLUICE_L2_XDP_QUEUE=0");
 }
 
-// Which process listens at the name of the interface; 0: it does not say.
+// Which process listens at the name of the interface; 0: it does not say. Nobody accepts: each ask
+// takes a place of the backlog for as long as the holder lives.
 int holder_of(const sockaddr_un& name, socklen_t length) {
   Descriptor fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   ucred who{};
@@ -86,7 +87,9 @@ Status xdp_is_taken(const std::string& interface, int process) {
                     ", which one process can; end it, or use l2://" + interface);
 }
 
-Status announce_xdp(int claim) { return ::listen(claim, 8) == 0 ? Status() : no_descriptor(errno); }
+Status announce_xdp(int claim) {
+  return ::listen(claim, SOMAXCONN) == 0 ? Status() : no_descriptor(errno);
+}
 
 Status describe_xdp_place(int questions, XdpPlace& place) {
   const std::string& name = place.interface;
@@ -136,7 +139,8 @@ Status OwnXdp::claim_queue() {
                            place_.index, place_.queue);
   const auto length =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(text));
-  if (::bind(claim_.value(), reinterpret_cast<sockaddr*>(&name), length) == 0) return Status();
+  if (::bind(claim_.value(), reinterpret_cast<sockaddr*>(&name), length) == 0)
+    return announce_xdp(claim_.value());
   return xdp_is_taken(place_.interface, holder_of(name, length));
 }
 

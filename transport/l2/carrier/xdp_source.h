@@ -56,8 +56,8 @@ class OwnXdp final : public XdpSource {
   // is down), kUnsupported, kTryAgain (a process has it: the detail has its number).
   static Result<std::unique_ptr<OwnXdp>> attach(const std::string& interface);
 
-  // Processes that ask who has the interface are told this one, or the one that calls
-  // announce_xdp() with the descriptor.
+  // Processes that ask who has the interface are told this one, from before the program is attached
+  // on, or the last one that called announce_xdp() with the descriptor.
   int claim() const { return claim_.value(); }
   int base() const { return base_.value(); }
   // From now on the holders of sockets can bind them at this interface only (Linux 6.5), and can
