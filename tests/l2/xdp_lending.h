@@ -20,6 +20,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <sluice/base/clock.h>
 #include <sluice/base/descriptor.h>
@@ -89,7 +90,7 @@ inline l2::BrokerConnection client() {
 // What listens in a broker's place and says what it is told to, as long as this lives.
 class PretendedBroker {
  public:
-  // Of the n-th client that asks.
+  // To the n-th client that asks; kCancelled: nothing, it may wait.
   explicit PretendedBroker(const std::function<Result<l2::Loan>(int)>& answer) {
     char name[] = "/tmp/sluice-broker-XXXXXX";
     REQUIRE(::mkdtemp(name) != nullptr);
@@ -102,11 +103,16 @@ class PretendedBroker {
     REQUIRE(::chmod(path_.c_str(), 0666) == 0);
     REQUIRE(::listen(fd.value(), 8) == 0);
     process_ = start([&] {
+      std::vector<Descriptor> waiting;
       for (int n = 0;; ++n) {
         Descriptor client(::accept4(fd.value(), nullptr, nullptr, SOCK_CLOEXEC));
         l2::BrokerRequest request;
         if (::recv(client.value(), &request, sizeof(request), 0) != sizeof(request)) return 1;
-        if (!l2::send_answer(client.value(), answer(n))) return 2;
+        const Result<l2::Loan> loan = answer(n);
+        if (loan.code() == Code::kCancelled)
+          waiting.push_back(std::move(client));
+        else if (!l2::send_answer(client.value(), loan))
+          return 2;
       }
     });
     ::setenv("SLUICE_L2_BROKER", path_.c_str(), 1);

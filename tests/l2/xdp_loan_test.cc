@@ -6,9 +6,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -108,6 +110,35 @@ TEST_CASE("a borrower is told what to do where an older broker, or one that must
   });
   CHECK(told_to_borrower().find("SLUICE_L2_XDP_QUEUE=0 (in the environment of the broker)") !=
         std::string::npos);
+}
+
+std::atomic<bool> first_is_over{false};
+
+// One thread waits for a broker that is silent to it, until this process ends.
+int open_two_interfaces(int asked) {
+  if (!become_nobody()) return 1;
+  std::thread([] {
+    (void)l2::open_xdp_carrier("one", 0);
+    first_is_over = true;
+  }).detach();
+  char byte;
+  if (::read(asked, &byte, 1) != 1) return 2;
+  if (l2::open_xdp_carrier("two", 0).code() != Code::kInvalidArgument) return 3;
+  return first_is_over ? 4 : 0;
+}
+
+TEST_CASE("who waits for a broker keeps nobody from another interface", "[l2][xdp][broker]") {
+  NEEDS_BORROWERS();
+  NothingLeftBehind audit;
+  int asked[2];
+  REQUIRE(::pipe(asked) == 0);
+  PretendedBroker slow([&](int n) -> Result<l2::Loan> {
+    if (n > 0) return l2::broker_failed(Code::kInvalidArgument, "not there");
+    return l2::broker_failed(::write(asked[1], "a", 1) == 1 ? Code::kCancelled : Code::kInternal,
+                             "");
+  });
+  CHECK(exit_code(start([&] { return open_two_interfaces(asked[0]); })) == 0);
+  for (int fd : asked) ::close(fd);
 }
 
 }  // namespace

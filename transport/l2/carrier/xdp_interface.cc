@@ -91,11 +91,17 @@ bool bound(int fd, const sockaddr_xdp& own) {
   }
 }
 
+// Where an interface is looked for: by network and index, and by broker and name.
+struct Which {
+  std::pair<uint64_t, int> own;  // index 0: it is not in this network
+  std::pair<std::string, std::string> borrowed;
+};
 struct Known {
   std::mutex lock;
-  std::map<std::pair<uint64_t, int>, std::weak_ptr<XdpInterface>> all;  // by network and index
-  std::map<std::pair<std::string, std::string>, std::weak_ptr<XdpInterface>>
-      borrowed;  // by broker and name
+  std::map<std::pair<uint64_t, int>, std::weak_ptr<XdpInterface>> own;
+  std::map<std::pair<std::string, std::string>, std::weak_ptr<XdpInterface>> borrowed;
+  // Of whoever opens it; for an index of 0 by name.
+  std::map<std::pair<std::pair<uint64_t, int>, std::string>, std::shared_ptr<std::mutex>> opening;
 };
 Known& known() {
   static auto* one = new Known();
@@ -108,30 +114,53 @@ std::shared_ptr<XdpInterface> still(const std::weak_ptr<XdpInterface>& entry) {
   return here != nullptr && !here->forked() ? here : nullptr;
 }
 
+std::shared_ptr<XdpInterface> opened(const Which& which) {
+  std::lock_guard guard(known().lock);
+  if (which.own.second != 0) {
+    if (auto here = still(known().own[which.own])) return here;
+  }
+  return still(known().borrowed[which.borrowed]);
+}
+
+// A card or a broker may take seconds: only who wants the same interface waits.
+std::shared_ptr<std::mutex> opening(const Which& which) {
+  std::lock_guard guard(known().lock);
+  const bool here = which.own.second != 0;
+  auto& found = known().opening[{which.own, here ? std::string() : which.borrowed.second}];
+  if (found == nullptr) found = std::make_shared<std::mutex>();
+  return found;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<XdpInterface>> XdpInterface::of(const std::string& interface) {
   Descriptor questions(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (questions.value() < 0) return no_descriptor(errno);
-  const uint64_t network = network_of(questions.value());
-  const std::pair by_broker{broker_path(interface), interface};
   ifreq request = request_for(interface);
-  std::lock_guard guard(known().lock);
-  if (interface.size() < IFNAMSIZ && ::ioctl(questions.value(), SIOCGIFINDEX, &request) == 0) {
-    if (auto here = still(known().all[{network, request.ifr_ifindex}])) return here;
-  }
-  if (auto here = still(known().borrowed[by_broker])) return here;
+  const bool here =
+      interface.size() < IFNAMSIZ && ::ioctl(questions.value(), SIOCGIFINDEX, &request) == 0;
+  const Which which{{network_of(questions.value()), here ? request.ifr_ifindex : 0},
+                    {broker_path(interface), interface}};
+  if (auto found = opened(which)) return found;
+  const std::shared_ptr<std::mutex> one_at_a_time = opening(which);
+  std::lock_guard guard(*one_at_a_time);
+  if (auto found = opened(which)) return found;
   Result<std::unique_ptr<OwnXdp>> own = OwnXdp::attach(interface);
+  const bool borrows = own.code() == Code::kAccessDenied && broker_is_there(interface);
+  if (!own.ok() && !borrows) return own.status();
   std::shared_ptr<XdpInterface> made(new XdpInterface());
+  std::unique_ptr<XdpSource> source;
   if (own.ok()) {
-    SLUICE_RETURN_IF_ERROR(made->begin(*std::move(own)));
-    known().all[{network, made->place().index}] = made;
-    return made;
+    source = *std::move(own);
+  } else {
+    SLUICE_TRY(source, borrow_xdp(interface));
   }
-  if (own.code() != Code::kAccessDenied || !broker_is_there(interface)) return own.status();
-  SLUICE_TRY(std::unique_ptr<XdpSource> lent, borrow_xdp(interface));
-  SLUICE_RETURN_IF_ERROR(made->begin(std::move(lent)));
-  known().borrowed[by_broker] = made;
+  SLUICE_RETURN_IF_ERROR(made->begin(std::move(source)));
+  std::lock_guard storing(known().lock);
+  if (borrows)
+    known().borrowed[which.borrowed] = made;
+  else
+    known().own[{which.own.first, made->place().index}] = made;
   return made;
 }
 
