@@ -59,7 +59,7 @@ MUTANT_SLICES = 10
 MUTANTS_PER_SLICE = 15
 MUTANT_SEED = 1
 FUZZ_TARGETS = ("hello offer want data done release cancel credit ping bye "
-                "header stream layout address remote_key session slp capture graph grpc_frames").split()
+                "header stream layout address remote_key session slp capture graph grpc_frames broker").split()
 
 
 def output(*command):

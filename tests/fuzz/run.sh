@@ -27,7 +27,7 @@ root="$(cd "$(dirname "$0")/../.." && pwd)"
 cd "$root"
 corpora="$root/tests/fuzz/corpus"
 messages=(hello offer want data done release cancel credit ping bye)
-every=("${messages[@]}" header stream layout address remote_key session slp capture graph grpc_frames)
+every=("${messages[@]}" header stream layout address remote_key session slp capture graph grpc_frames broker)
 [ "${targets[0]}" != all ] || targets=("${every[@]}")
 
 work="$(mktemp -d "${TMPDIR:-/tmp}/sluice-fuzz.XXXXXX")"
@@ -71,6 +71,9 @@ build() {
     graph)
       source=fuzz_graph
       sources=(transport/graph/{check,cost,estimate,graph,memory,pass,read,timeline,write}.cc "${base[@]}") ;;
+    broker)
+      source=fuzz_broker
+      sources=(tests/fuzz/broker_judge.cc transport/l2/carrier/{broker_wire,lent_sockets,lent_xdp}.cc transport/base/*.cc) ;;
     grpc_frames) source=fuzz_grpc_frames sources=(plugins/grpc/frames.cc) ;;
     session)
       source=fuzz_session
@@ -93,7 +96,7 @@ build() {
 
 longest() {
   case "$1" in
-    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session|slp) echo 600 ;; capture|graph|grpc_frames) echo 2048 ;; *) echo 1088 ;;
+    header) echo 24 ;; remote_key) echo 48 ;; layout) echo 192 ;; address) echo 400 ;; stream) echo 768 ;; session|slp) echo 600 ;; capture|graph|grpc_frames|broker) echo 2048 ;; *) echo 1088 ;;
   esac
 }
 

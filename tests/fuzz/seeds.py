@@ -122,6 +122,26 @@ def write_grpc_frames(folder):
     write(folder, "grpc_frames", "announcement", struct.pack("<IH", magic, 3) + token + text(b"tcp://127.0.0.1:1"))
 
 
+def write_broker(folder):
+    """As transport/l2/carrier/broker_wire.h says: asks of a client, each behind 0 (their usual length), and answers."""
+    magic = 0x42504c53
+    sockets, open_port, close_port = 3, 4, 5
+
+    def ask(what, port=0, number=0):
+        return b"\0" + struct.pack("<IHHI12x", magic, what, port, number)
+
+    two = ask(sockets) + ask(open_port) + ask(sockets, 0, 1) + ask(open_port, 7000, 1) + ask(close_port, 7000) + ask(open_port, 0, 1)
+    many = b"".join(ask(sockets, 0, i) + ask(open_port, 0, i) for i in range(24))
+    for name, asks in {"two": two, "many": many, "others": ask(sockets) + ask(open_port, 7777), "early": ask(open_port),
+                       "again": ask(sockets) * 3 + ask(open_port) + ask(sockets),
+                       "packet": b"\0" + struct.pack("<IHH16s", magic, 1, 7000, b"eth0"),
+                       "elsewhere": b"\0" + struct.pack("<IHH16s", magic, 2, 0, b"eth1")}.items():
+        write(folder, "broker", name, b"\0" + asks)
+    for counts, code in ((0o22, 0), (0o10, 0), (0, 0), (0o27, 0), (0, 1), (0o22, 99)):
+        answer = struct.pack("<IHHI240sI", magic, 1, 7000, code, b"cause; remedy" if code else b"", 3)
+        write(folder, "broker", "answer_%d_%d" % (counts, code), bytes([1, counts]) + answer)
+
+
 def main():
     folder = sys.argv[1]
     golden = os.path.join(os.path.dirname(decode_golden.__file__), "golden")
@@ -144,6 +164,7 @@ def main():
         write(folder, "session", "steps_%d" % step, bytes((i * (step + 5)) % 96 for i in range(200)))
     write_graphs(folder)
     write_grpc_frames(folder)
+    write_broker(folder)
     write_captures(folder)
     top = 2 ** 63 - 1
     for i, data in enumerate([

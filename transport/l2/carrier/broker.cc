@@ -42,19 +42,6 @@ Counter lent("l2.sockets_lent");
 Counter refused("l2.sockets_refused");
 Counter silent("l2.askers_silent");  // who connected and did not ask in time, or had to make room
 
-// Of a client that is there: what it asks. Errors: kCorrupt.
-Result<BrokerRequest> request_of(int client, const std::string& interface) {
-  BrokerRequest request;
-  ssize_t bytes = ::recv(client, &request, sizeof(request), MSG_TRUNC | MSG_DONTWAIT);
-  if (bytes != sizeof(request) || request.magic != kBrokerMagic)
-    return broker_failed(Code::kCorrupt, "no request that it understands");
-  if (request.what != Ask::kPacketSocket && request.what != Ask::kXdp) return request;
-  if (::strnlen(request.interface, sizeof(request.interface)) == sizeof(request.interface) ||
-      interface != request.interface)
-    return broker_failed(Code::kInvalidArgument, "it lends sockets at " + interface + " only");
-  return request;
-}
-
 bool hung_up(int client) {
   pollfd state{client, 0, 0};
   return ::poll(&state, 1, 0) == 1 && (state.revents & (POLLHUP | POLLERR)) != 0;
@@ -184,7 +171,7 @@ void Broker::end_xdp() {
 }
 
 Status Broker::serve(Asker& asker) {
-  Result<BrokerRequest> request = request_of(asker.fd.value(), options_.interface);
+  Result<BrokerRequest> request = receive_request(asker.fd.value(), options_.interface);
   if (!request.ok()) return answer(asker, request.status());
   if (request->what == Ask::kXdp) return ask_for_xdp(asker);
   if (request->what == Ask::kPacketSocket) return answer(asker, lend(asker.user, request->port));
@@ -199,7 +186,7 @@ Status Broker::serve_xdp_borrower() {
     return Status();
   }
   if (xdp_->loan == nullptr) return Status();
-  Result<BrokerRequest> request = request_of(asker.fd.value(), options_.interface);
+  Result<BrokerRequest> request = receive_request(asker.fd.value(), options_.interface);
   Result<Loan> loan = request.ok() ? xdp_->loan->serve(*request) : Result<Loan>(request.status());
   const bool ends = loan.code() == Code::kCorrupt;
   Status status = answer(asker, loan);

@@ -48,7 +48,7 @@ ssize_t received(int fd, msghdr& message, Instant deadline) {
     const int ready = ::poll(&state, 1, milliseconds_until(deadline));
     if (ready < 0 && errno != EINTR) return -1;
     // Also if the time is over: the last look.
-    const ssize_t bytes = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    const ssize_t bytes = ::recvmsg(fd, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT | MSG_TRUNC);
     if (bytes >= 0 || (errno != EAGAIN && errno != ECONNRESET) || now() >= deadline) return bytes;
   }
 }
@@ -96,6 +96,18 @@ Result<sockaddr_un> broker_address(const std::string& path) {
 
 Descriptor broker_socket() {
   return Descriptor(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+}
+
+Result<BrokerRequest> receive_request(int client, const std::string& interface) {
+  BrokerRequest request;
+  ssize_t bytes = ::recv(client, &request, sizeof(request), MSG_TRUNC | MSG_DONTWAIT);
+  if (bytes != sizeof(request) || request.magic != kBrokerMagic)
+    return broker_failed(Code::kCorrupt, "no request that it understands");
+  if (request.what != Ask::kPacketSocket && request.what != Ask::kXdp) return request;
+  if (::strnlen(request.interface, sizeof(request.interface)) == sizeof(request.interface) ||
+      interface != request.interface)
+    return broker_failed(Code::kInvalidArgument, "it lends sockets at " + interface + " only");
+  return request;
 }
 
 bool send_answer(int peer, const Result<Loan>& loan) {
@@ -162,7 +174,7 @@ Result<Loan> BrokerConnection::ask(const BrokerRequest& request, size_t descript
   message.msg_controllen = sizeof(passed.bytes);
   const ssize_t bytes = received(fd_.value(), message, after(now(), limit_));
   Loan loan;
-  if (bytes > 0) take_descriptors(message, loan);
+  if (bytes >= 0) take_descriptors(message, loan);
   if (bytes != sizeof(answer) || answer.magic != kBrokerMagic || answer.version != kBrokerVersion ||
       answer.code >= kCodeCount) {
     const int error = bytes < 0 ? errno : 0;

@@ -60,6 +60,9 @@ struct Loan {
 Status broker_failed(Code code, std::string why, int error = 0);
 Result<sockaddr_un> broker_address(const std::string& path);
 Descriptor broker_socket();
+// Of a client that is there: what it asks of a broker at that interface. Does not wait. Errors:
+// kCorrupt, kInvalidArgument (it asks for another interface).
+Result<BrokerRequest> receive_request(int client, const std::string& interface);
 // Does not wait. False: the client is gone, or does not read.
 bool send_answer(int peer, const Result<Loan>& loan);
 
@@ -73,6 +76,9 @@ class BrokerConnection {
   // No answer takes longer than the limit. Errors: kUnreachable (no broker), kAccessDenied (another
   // user's).
   static Result<BrokerConnection> to(const std::string& interface, Duration limit);
+  // One that is connected, to whom it trusts.
+  BrokerConnection(std::string path, Descriptor fd, Duration limit)
+      : path_(std::move(path)), fd_(std::move(fd)), limit_(limit) {}
   // Blocks. The answer must have so many descriptors. Requires: no ask has found it gone. Errors:
   // those that the broker answers; kNoMemory (this process has no room for the descriptors; the
   // broker has lent them); kUnreachable without a valid answer, after which the connection is gone.
@@ -84,9 +90,6 @@ class BrokerConnection {
   const std::string& path() const { return path_; }
 
  private:
-  BrokerConnection(std::string path, Descriptor fd, Duration limit)
-      : path_(std::move(path)), fd_(std::move(fd)), limit_(limit) {}
-
   std::string path_;
   Descriptor fd_;
   Duration limit_;

@@ -24,7 +24,7 @@ class LentXdp {
   static constexpr size_t kDescriptors = 8 + 2 * kMostXdpPorts;
 
   // Its ports count among `ports` until end().
-  LentXdp(std::unique_ptr<OwnXdp> own, uid_t user, LentSockets& ports)
+  LentXdp(std::unique_ptr<XdpSource> own, uid_t user, LentSockets& ports)
       : own_(std::move(own)), user_(user), ports_(&ports) {}
   LentXdp(const LentXdp&) = delete;
   LentXdp& operator=(const LentXdp&) = delete;
@@ -51,7 +51,7 @@ class LentXdp {
   Result<Loan> open(uint32_t number, uint16_t port);
   void close(Pair& pair);
 
-  std::unique_ptr<OwnXdp> own_;
+  std::unique_ptr<XdpSource> own_;
   uid_t user_;
   LentSockets* ports_;
   std::vector<Pair> pairs_;

@@ -31,6 +31,9 @@ class XdpSource {
   const XdpPlace& place() const { return place_; }
   // A socket in the interface's network, for netdevice(7). This process need not be there.
   int questions() const { return claim_.value(); }
+  // Stands for the interface and queue. Processes that ask who has them are told whose it was when
+  // the program was attached, or the last one that called announce_xdp() with it.
+  int claim() const { return claim_.value(); }
   // An AF_XDP socket which no frame is for. Once.
   Descriptor take_base() { return std::move(base_); }
 
@@ -46,7 +49,7 @@ class XdpSource {
 
  protected:
   XdpPlace place_;
-  Descriptor claim_;  // stands for the interface and queue: another process is told who has it
+  Descriptor claim_;
   Descriptor base_;
 };
 
@@ -56,10 +59,6 @@ class OwnXdp final : public XdpSource {
   // is down), kUnsupported, kTryAgain (a process has it: the detail has its number).
   static Result<std::unique_ptr<OwnXdp>> attach(const std::string& interface);
 
-  // Processes that ask who has the interface are told this one, from before the program is attached
-  // on, or the last one that called announce_xdp() with the descriptor.
-  int claim() const { return claim_.value(); }
-  int base() const { return base_.value(); }
   // From now on the holders of sockets can bind them at this interface only (Linux 6.5), and can
   // undo that with CAP_NET_RAW only.
   Status confine();
