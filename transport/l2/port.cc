@@ -44,7 +44,7 @@ Counter hellos_put_off("l2.hellos_put_off");
 Counter turns_cut_short("l2.turns_cut_short");  // frames were left for the next one
 Counter predecessors_looked_at("l2.predecessors_looked_at");
 Counter hellos_without_secret("l2.hellos_without_secret");
-Counter floods("l2.floods");  // against which the kernel was told to drop strangers' frames
+Counter floods("l2.floods");  // against which most frames of strangers are dropped
 
 size_t whole_bytes(const slp_base& base) {
   return SLP_BASE_BYTES + slp_extension_bytes(base.type) + base.payload_bytes +
@@ -179,8 +179,7 @@ void Port::mind_floods(Instant now) {
   floods_told_.log(LogLevel::kWarning,
                    name() +
                        " gets more than 100,000 frames a second that belong to no connection; "
-                       "until fewer come the kernel drops most of them, and new peers get "
-                       "in late");
+                       "until fewer come most of them are dropped, and new peers get in late");
 }
 
 void Port::check(Instant now) {

@@ -162,9 +162,10 @@ class Carrier {
   // The next frames, valid until the room is used again or release() is called.
   virtual std::span<const FrameIn> receive(ReceiveRoom& room) = 0;
   virtual void release() {}
-  // Under a flood: from now on the kernel drops frames that are to none of these connections, but
-  // for one of so many (guard_filter.h), until unguard(). False: it cannot, since they are more
-  // than kMostGuarded, or its socket takes no filter of ours; what was set before holds.
+  // Under a flood: from now on frames that are to none of these connections are dropped, but for
+  // one of so many, until unguard(): by the kernel (guard_filter.h), or unread. False: it cannot,
+  // since they are more than kMostGuarded, or its socket takes no filter of ours; what was set
+  // before holds.
   virtual bool guard(std::span<const uint32_t> connections, uint32_t one_of) = 0;
   virtual void unguard() = 0;
   // The descriptor tells an error, which is over when it was asked for: look() says what is wrong.

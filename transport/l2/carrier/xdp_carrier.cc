@@ -8,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include <sluice/base/counters.h>
 #include <sluice/l2/carrier/packet_socket.h>
@@ -28,6 +29,11 @@ constexpr size_t kPortAt = 4;  // of the destination port in SLP's base
 constexpr size_t kFramesPerCall = 32;
 constexpr size_t kCacheLine = 64;
 constexpr size_t kSmallFrameLines = 3;
+constexpr size_t kConnectionAt = 8;
+// A guarded port may look through a whole ring for frames that are its connections'.
+constexpr uint32_t kGuardedBatches = XdpInterface::kLargeRing / ReceiveRoom::kSlots;
+
+Counter strangers_dropped("l2.strangers_dropped");
 
 class XdpCarrier final : public Carrier {
  public:
@@ -80,6 +86,40 @@ class XdpCarrier final : public Carrier {
   }
 
   std::span<const FrameIn> receive(ReceiveRoom& room) override {
+    uint32_t batches = one_of_ == 1 ? 1 : kGuardedBatches;
+    do receive_batch(room);
+    while (room.frames.empty() && !room.drained && --batches > 0);
+    return room.frames;
+  }
+  // The places first: a port never holds more of them than its ring.
+  void release() override {
+    if (read_ == 0) return;
+    XdpRing<xdp_desc>& rx = socket_.rx;
+    const uint32_t at = *rx.consumer;
+    interface_->give_back(std::span(places_).first(read_));
+    rx.store(rx.consumer, at + read_);
+    read_ = 0;
+  }
+  bool has_ring() const override { return false; }  // its memory is the interface's
+  // AF_XDP sockets have no filters, and a borrower cannot write to the program's maps: the frames
+  // are dropped here, unread.
+  bool guard(std::span<const uint32_t> connections, uint32_t one_of) override {
+    guarded_.assign(connections.begin(), connections.end());
+    std::sort(guarded_.begin(), guarded_.end());
+    one_of_ = one_of;
+    return true;
+  }
+  void unguard() override { one_of_ = 1; }
+  void take_error() override {
+    int error = 0;
+    socklen_t length = sizeof(error);
+    (void)::getsockopt(fd(), SOL_SOCKET, SO_ERROR, &error, &length);
+  }
+
+ private:
+  const std::string& name() const { return interface_->place().interface; }
+
+  void receive_batch(ReceiveRoom& room) {
     release();
     room.begin();
     XdpRing<xdp_desc>& rx = socket_.rx;
@@ -97,29 +137,7 @@ class XdpCarrier final : public Carrier {
     for (uint32_t i = 0; i < read_; ++i) take(room, came[i], i);
     if (read_ == 0) interface_->wake_if_asked(socket_);
     room.drained = read_ < ReceiveRoom::kSlots;
-    return room.frames;
   }
-  // The places first: a port never holds more of them than its ring.
-  void release() override {
-    if (read_ == 0) return;
-    XdpRing<xdp_desc>& rx = socket_.rx;
-    const uint32_t at = *rx.consumer;
-    interface_->give_back(std::span(places_).first(read_));
-    rx.store(rx.consumer, at + read_);
-    read_ = 0;
-  }
-  bool has_ring() const override { return false; }  // its memory is the interface's
-  // AF_XDP sockets have no filters, and the program is all ports'.
-  bool guard(std::span<const uint32_t>, uint32_t) override { return false; }
-  void unguard() override {}
-  void take_error() override {
-    int error = 0;
-    socklen_t length = sizeof(error);
-    (void)::getsockopt(fd(), SOL_SOCKET, SO_ERROR, &error, &length);
-  }
-
- private:
-  const std::string& name() const { return interface_->place().interface; }
 
   // The frame into its place, behind its Ethernet header; returns its bytes.
   uint32_t write(const FrameOut& frame, uint64_t place) {
@@ -163,10 +181,18 @@ class XdpCarrier final : public Carrier {
       return frames_truncated.add();
     // A late one of the port that had this socket before.
     if (slp_load16(start + kHeader + kPortAt) != port_) return;
+    if (one_of_ > 1 && is_dropped(slp_load32(start + kHeader + kConnectionAt))) return;
     PeerAddress& source = room.sources[slot];
     source = {.size = kMacBytes};
     std::memcpy(source.bytes.data(), start + kMacBytes, kMacBytes);
     room.frames.push_back({.from = &source, .data = start + kHeader, .bytes = came.len - kHeader});
+  }
+
+  bool is_dropped(uint32_t connection) {
+    if (std::binary_search(guarded_.begin(), guarded_.end(), connection)) return false;
+    if ((strangers_++ & (one_of_ - 1)) == 0) return false;
+    strangers_dropped.add();
+    return true;
   }
 
   std::shared_ptr<XdpInterface> interface_;  // until its last port goes
@@ -176,6 +202,9 @@ class XdpCarrier final : public Carrier {
   PeerAddress own_;
   uint32_t read_ = 0;  // of the ring: given by receive() and not released
   std::array<uint64_t, ReceiveRoom::kSlots> places_;  // of these
+  std::vector<uint32_t> guarded_;                     // sorted
+  uint32_t one_of_ = 1;  // strangers that pass; 1: all, without a guard
+  uint32_t strangers_ = 0;
 };
 
 }  // namespace
