@@ -5,8 +5,9 @@ The counts repeat on any machine, however busy, as times do not. An older binary
 one shows what a change costs:
 
     benchmarks/instructions.py [OLD_HOT_PATH] bazel-bin/benchmarks/hot_path
+    benchmarks/instructions.py [OLD_HOT_PATH] bazel-bin/tests/verbs/hot_path
 
-Prints a line for each mode: the count for each binary and the ratio of the last to the first. With
+The second one's modes are those over verbs, without the instructions of the device. Prints a line for each mode: the count for each binary and the ratio of the last to the first. With
 --functions N also the N functions of the last binary in which most instructions were spent."""
 
 import argparse
@@ -19,8 +20,14 @@ import tempfile
 # operations for each turn of the loop
 MODES = {
     "message-shm": 2, "message-tcp": 2, "view-shm": 1, "ahead-shm": 1, "subscribed-shm": 1,
-    "into-shm": 1, "into-tcp": 1}
+    "into-shm": 1, "into-tcp": 1, "write-verbs": 1, "read-verbs": 1, "message-verbs": 2,
+    "turn-verbs": 1}
 COUNT = 500
+
+
+def modes_of(binary: pathlib.Path) -> list[str]:
+    usage = subprocess.run([str(binary.resolve())], capture_output=True, text=True).stderr
+    return [mode for mode in MODES if re.search(rf"[ |]{mode}[ |]", usage)]
 
 
 def count(binary: pathlib.Path, mode: str, functions: int) -> tuple[float, str]:
@@ -28,6 +35,7 @@ def count(binary: pathlib.Path, mode: str, functions: int) -> tuple[float, str]:
         out = pathlib.Path(folder, "callgrind")
         command = [
             "valgrind", "--tool=callgrind", "--toggle-collect=measured_operations*",
+            "--toggle-collect=*device_call*",
             f"--callgrind-out-file={out}", str(binary.resolve()), mode, str(COUNT)]
         run = subprocess.run(command, capture_output=True, text=True, timeout=600)
         if run.returncode != 0:
@@ -60,8 +68,9 @@ def main() -> int:
     options = parser.parse_args()
     for binary in options.binaries:
         if not binary.is_file():
-            parser.error(f"{binary} is not there: bazel build --config=opt //benchmarks:hot_path")
-    for mode in options.only or MODES:
+            parser.error(f"{binary} is not there: bazel build --config=opt //benchmarks:hot_path"
+                         " //tests/verbs:hot_path")
+    for mode in options.only or modes_of(options.binaries[-1]):
         counts = [count(binary, mode, options.functions) for binary in options.binaries]
         figures = "  ".join(f"{figure:9.1f}" for figure, _ in counts)
         ratio = f"  {counts[-1][0] / counts[0][0]:.3f}" if len(counts) > 1 else ""

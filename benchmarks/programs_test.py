@@ -160,6 +160,10 @@ class EveryProgram(unittest.TestCase):
                 done = run("hot_path", [mode, "5"])
                 self.assertEqual((done.returncode, done.stdout), (0, "5\n"), done.stderr)
         self.assertEqual(run("hot_path", ["view-udp", "5"]).returncode, 2)
+        for mode in ["write-verbs", "read-verbs", "message-verbs", "turn-verbs"]:
+            with self.subTest(mode=mode):
+                done = run("../tests/verbs/hot_path", [mode, "5"])
+                self.assertEqual((done.returncode, done.stdout), (0, "5\n"), done.stderr)
 
     def test_of_a_file_hashes_what_came(self):
         pattern = b"".join(
