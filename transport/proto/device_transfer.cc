@@ -151,10 +151,12 @@ void DeviceTransfer::on_want_given_up(uint64_t token) {
 void DeviceTransfer::start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset,
                                      OperationState state) {
   if (op->total == 0) return operations_.complete_later(op, Status());
-  access(op).windows.emplace_back(
-      wire::Segment{.extent = key.device_key, .offset = key.address + offset, .length = op->total});
+  const wire::Segment peer{
+      .extent = key.device_key, .offset = key.address + offset, .length = op->total};
+  op->state = state;
+  if (post_whole(op, peer)) return;
+  access(op).windows.emplace_back(peer);
   start_moving(op, state);
-  post_at_once(state == OperationState::kPulling ? pulling_ : pushing_);
 }
 
 void DeviceTransfer::start_atomic(Operation* op, const RemoteKey& key, uint64_t offset,
@@ -205,19 +207,34 @@ void DeviceTransfer::start_moving(Operation* op, OperationState state) {
   connection_.activate();
 }
 
-// Posts the operation now: the next turn may come late. Only if it is the only one, has one chunk,
-// and nothing is under way at the device; otherwise it goes with the turn's list. If it cannot be
-// posted, it stays in `list`, and the turn says why.
-void DeviceTransfer::post_at_once(OperationList& list) {
-  Operation* op = list.first;
-  const bool alone = pulling_.empty() != pushing_.empty() && op == list.last;
-  if (!alone || op->total > traits_.chunk_bytes || !link_.nothing_under_way() ||
+// Posts a one-sided operation now: the next turn may come late. Only if no other waits, it is one
+// chunk of one piece, and nothing is under way at the device; otherwise it goes with the turn's
+// list. It needs no list, no window and no turn, then. False: it was not posted; if it cannot be,
+// the turn says why.
+bool DeviceTransfer::post_whole(Operation* op, wire::Segment peer) {
+  if (moving() || op->total > traits_.chunk_bytes || !link_.nothing_under_way() ||
       control_.blocked() || connection_.link_dead)
-    return;
-  Result<bool> posted = post_chunk(op);
-  if (!posted.ok() || !*posted) return;
-  note_posted(list, op);
+    return false;
+  fault_point(op->state == OperationState::kPulling ? "session.pull" : "session.supply");
+  const Result<bool> posted = hand_whole_to_link(op, peer);
+  if (!posted.ok() || !*posted) return false;
+  fault_point("session.posted");
+  op->engaged = true;
+  op->moved = op->in_flight = op->total;
   link_.flush();
+  return true;
+}
+
+Result<bool> DeviceTransfer::hand_whole_to_link(Operation* op, const wire::Segment& peer) {
+  if (op->kind == OperationKind::kAtomic) {
+    return link_.atomic(peer, accesses_.of(*op).atomic, op->completion.buffers[0].data(), op->id);
+  }
+  if (op->state == OperationState::kPulling) {
+    const MutableBytes into = op->completion.buffers[0].bytes();
+    return link_.read(peer, std::span(&into, 1), op->id);
+  }
+  const ConstBytes from = op->tensors[0].bytes();
+  return link_.write(std::span(&from, 1), peer, op->id, nullptr);
 }
 
 // A chunk of each operation in turn, until the link is full.
@@ -322,6 +339,12 @@ void DeviceTransfer::transfer_done(uint64_t cookie, uint64_t length, const Statu
     connection_.activate();
   }
   if (op->moved < op->total || op->in_flight > 0) return;
+  // One-sided: no peer is told, and no window of ours was open.
+  if (op->kind == OperationKind::kRead || op->kind == OperationKind::kWrite ||
+      op->kind == OperationKind::kAtomic) {
+    if (incoming) fault_point("session.placed");
+    return operations_.complete(op, Status());
+  }
   if (incoming) return incoming_.finish(op);
   incoming_.conclude(op, Status());
 }

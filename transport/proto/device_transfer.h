@@ -88,11 +88,12 @@ class DeviceTransfer final : public Transfer, private DeviceClient {
   void close_windows(Operation* op);
   void start_moving(Operation* op, OperationState state);
   void start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset, OperationState state);
-  void post_at_once(OperationList& list);
+  bool post_whole(Operation* op, wire::Segment peer);
   size_t post_some(OperationList& list);
   void note_posted(OperationList& list, Operation* op);
   Result<bool> post_chunk(Operation* op);
   Result<bool> hand_to_link(Operation* op, const DeviceAccess& theirs, DeviceAccess::Chunk& chunk);
+  Result<bool> hand_whole_to_link(Operation* op, const wire::Segment& peer);
   void give_up_moving(Operation* op, const Status& why);
   void count_moved(Operation* op, uint64_t bytes, const CopyCost& cost);
   void count_received(Operation* op, uint64_t bytes);

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -74,7 +75,8 @@ Status QueuePair::create_queues() {
                   "RDMA device " + device_.name() + " has queues of " +
                       std::to_string(limits.queue_depth) + " requests, 128 are needed");
   }
-  records_.resize(depth_);
+  records_.resize(std::bit_ceil(depth_));
+  record_mask_ = records_.size() - 1;
   deferred_.reserve(depth_ + kSlots);
   windows_.reserve(depth_);
   errno = 0;
@@ -270,8 +272,7 @@ void QueuePair::stop() {
   }
   qp_ = nullptr;
   for (uint64_t sequence = tail_; sequence != head_; ++sequence) {
-    if (ibv_mr* mr = std::exchange(records_[sequence % depth_].temporary, nullptr))
-      (void)api_.dereg_mr(mr);
+    if (ibv_mr* mr = std::exchange(record(sequence).temporary, nullptr)) (void)api_.dereg_mr(mr);
   }
   tail_ = head_;
   deferred_.clear();

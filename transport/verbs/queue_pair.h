@@ -87,7 +87,7 @@ class QueuePair {
   void revoke_windows();
   // What was posted and waits for others goes to the device. A message takes it along, and
   // poll() and arm() do it, too. A failure is in failure().
-  Status flush();
+  Status flush() { return listed_ == 0 ? Status() : ring_doorbell(); }
   // Room for a message and a transfer.
   bool writable() const;
   bool room_for_transfer(bool notice) const;
@@ -163,6 +163,12 @@ class QueuePair {
   static_assert(kSlots % kReceivesPosted == 0 && kSlots - kReceivesPosted >= kSlots / 2);
   // Scatter/gather list of one transfer, in pieces that one registration holds.
   struct Pieces;
+  // Registered memory, as it was found last.
+  struct Found {
+    uint64_t start = 0, end = 0;
+    uint32_t key = 0;
+    uint64_t removals = 0;  // the registrar's, before it was looked for
+  };
 
   QueuePair(Device& device, Use use)
       : device_(device),
@@ -182,19 +188,26 @@ class QueuePair {
   }
   void take_batch(int most) {
     batch_at_ = 0;
-    batch_size_ =
-        api_.poll_cq(cq_, std::min<int>(most, static_cast<int>(batch_.size())), batch_.data());
+    batch_asked_ = std::min<int>(most, static_cast<int>(batch_.size()));
+    batch_size_ = api_.poll_cq(cq_, batch_asked_, batch_.data());
   }
+  Record& record(uint64_t sequence) { return records_[sequence & record_mask_]; }
   uint64_t free_requests() const { return depth_ - (head_ - tail_); }
   int32_t credits() const { return static_cast<int32_t>(credit_limit_ - credits_used_); }
   bool send_frame(FrameKind kind, ConstBytes header, std::span<const ConstBytes> payload,
                   int32_t credits_kept);
   void post_proof(uint64_t cookie, uint64_t length);
   Status post(const ibv_send_wr& request, const Record& record);
+  ibv_send_wr* begin_request(size_t pieces);
+  void end_request(ibv_send_wr& request);
+  Status ring_doorbell();
   void take_back(uint64_t first);
   void drop_list();
   Result<bool> move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer,
                     uint64_t cookie, const uint32_t* notice);
+  bool in_one_region(ConstBytes bytes, ibv_sge& piece);
+  void move_piece(ibv_wr_opcode opcode, const ibv_sge& piece, const wire::Segment& peer,
+                  uint64_t cookie, const uint32_t* notice);
   static Status cut_at_peer_pages(Pieces& pieces, uint64_t address);
   Status gather(Pieces& pieces, std::byte* data, uint64_t length, bool write);
   void invalidate(WindowId window);
@@ -233,10 +246,12 @@ class QueuePair {
   std::array<uint32_t, kReceivesPosted> used_{};  // slots that were read and are not posted again
   size_t used_count_ = 0;
 
-  std::vector<Record> records_;   // ring of depth_
+  std::vector<Record> records_;  // ring of depth_ or more: a power of two
+  uint64_t record_mask_ = 0;
+  Found found_;
   uint64_t head_ = 0, tail_ = 0;  // sequence numbers
   // The last `listed_` of them, which the device has not got yet.
-  std::array<ibv_send_wr, kMostListed> list_;
+  std::array<ibv_send_wr, kMostListed> list_{};
   std::array<ibv_sge, 4 * kMostListed>
       list_pieces_;  // theirs; one request has 3 * kMaxPlaces at most
   size_t listed_ = 0, listed_pieces_ = 0;
@@ -253,7 +268,7 @@ class QueuePair {
   std::vector<uint64_t> closed_at_once_;  // cookies whose windows needed no request
   std::vector<ibv_wc> deferred_;          // polled while waiting for one
   std::array<ibv_wc, 16> batch_;          // polled, being handled; from look() to poll() not yet
-  int batch_at_ = 0, batch_size_ = 0;
+  int batch_at_ = 0, batch_size_ = 0, batch_asked_ = 0;
   std::optional<EventModerator> moderator_;  // SLUICE_RDMA_MODERATION=auto
   uint64_t completions_ = 0, bytes_ = 0;     // handled, for it
   Failure failure_;

@@ -20,28 +20,45 @@ Counter doorbells("verbs.doorbells");
 // use.
 Status QueuePair::post(const ibv_send_wr& request, const Record& record) {
   const auto pieces = static_cast<size_t>(request.num_sge);
-  if (listed_ == list_.size() || listed_pieces_ + pieces > list_pieces_.size()) {
-    if (Status flushed = flush(); !flushed.ok()) {
-      if (record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
-      return flushed;
-    }
+  ibv_send_wr* listed = begin_request(pieces);
+  if (listed == nullptr) {
+    if (record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
+    return failure_.why;
   }
-  ibv_send_wr& listed = list_[listed_++];
-  listed = request;
-  listed.wr_id = head_;
-  listed.sg_list = list_pieces_.data() + listed_pieces_;
-  std::copy_n(request.sg_list, pieces, listed.sg_list);
-  listed_pieces_ += pieces;
-  if ((listed.send_flags & IBV_SEND_SIGNALED) == 0 && ++unsignaled_ >= kSignalEvery)
-    listed.send_flags |= IBV_SEND_SIGNALED;
-  if ((listed.send_flags & IBV_SEND_SIGNALED) != 0) unsignaled_ = 0;
-  records_[head_ % depth_] = record;
-  ++head_;
+  ibv_sge* const places = listed->sg_list;
+  *listed = request;
+  listed->sg_list = places;
+  std::copy_n(request.sg_list, pieces, places);
+  this->record(head_) = record;
+  end_request(*listed);
   return Status();
 }
 
-Status QueuePair::flush() {
-  if (listed_ == 0) return Status();
+// The place of the next request in the list, with sg_list and num_sge: the rest is to be filled in
+// there, and so is record(head_). Then end_request(). Null: what was there was refused, and the
+// connection is of no use.
+ibv_send_wr* QueuePair::begin_request(size_t pieces) {
+  if (listed_ == list_.size() || listed_pieces_ + pieces > list_pieces_.size()) {
+    if (!flush().ok()) return nullptr;
+  }
+  ibv_send_wr& request = list_[listed_];
+  request.sg_list = list_pieces_.data() + listed_pieces_;
+  request.num_sge = static_cast<int>(pieces);
+  return &request;
+}
+
+void QueuePair::end_request(ibv_send_wr& request) {
+  request.wr_id = head_;
+  if ((request.send_flags & IBV_SEND_SIGNALED) == 0 && ++unsignaled_ >= kSignalEvery)
+    request.send_flags |= IBV_SEND_SIGNALED;
+  if ((request.send_flags & IBV_SEND_SIGNALED) != 0) unsignaled_ = 0;
+  listed_pieces_ += static_cast<size_t>(request.num_sge);
+  ++listed_;
+  ++head_;
+}
+
+// Requires: some are listed.
+Status QueuePair::ring_doorbell() {
   const size_t count = std::exchange(listed_, 0);
   listed_pieces_ = 0;
   for (size_t i = 0; i < count; ++i) list_[i].next = i + 1 < count ? &list_[i + 1] : nullptr;
@@ -68,8 +85,8 @@ Status QueuePair::flush() {
 // The device never saw these: nothing comes back for them, and nothing is to be waited for.
 void QueuePair::take_back(uint64_t first) {
   for (uint64_t sequence = first; sequence != head_; ++sequence) {
-    Record record = std::exchange(records_[sequence % depth_], Record{.over = true});
-    if (record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
+    const Record dropped = std::exchange(record(sequence), Record{.over = true});
+    if (dropped.temporary != nullptr) (void)api_.dereg_mr(dropped.temporary);
   }
   head_ = first;
 }

@@ -67,8 +67,10 @@ size_t QueuePair::poll(proto::DirectClient& client, Instant now, int most) {
     client.on_window_closed(cookie, now);
     ++work;
   }
-  while (most > 0 && !stopped() && !failed()) {
+  // A batch that is not full leaves nothing behind: what has come since is of the next turn.
+  for (bool more = true; more && most > 0 && !stopped() && !failed();) {
     if (batch_at_ == batch_size_) take_batch(most);
+    more = batch_size_ == batch_asked_;
     if (batch_size_ < 0)
       fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the completion queue has failed",
                   -batch_size_));
@@ -133,19 +135,23 @@ void QueuePair::handle(const ibv_wc& completion, proto::DirectClient& client, In
 void QueuePair::retire(uint64_t sequence, proto::DirectClient* client, Instant now) {
   // What is called may post, and then the places before tail_ are others'.
   for (uint64_t at = tail_; at <= sequence && !stopped(); at = std::max(at + 1, tail_)) {
-    Record& place = records_[at % depth_];
+    Record& place = record(at);
     if (place.over || (place.apart && at != sequence)) continue;
-    Record record = std::exchange(place, Record{.over = true});
-    while (tail_ != head_ && records_[tail_ % depth_].over) ++tail_;
-    if (record.temporary != nullptr) (void)api_.dereg_mr(record.temporary);
-    if (record.kind == Kind::kMessage) ++send_tail_;
-    if (record.kind == Kind::kInvalidate) windows_.give_back(record.window);
+    const Kind kind = std::exchange(place.kind, Kind::kMessage);
+    const WindowId window = place.window;
+    const uint64_t cookie = place.cookie, length = place.length;
+    ibv_mr* const temporary = std::exchange(place.temporary, nullptr);
+    place.over = true;
+    while (tail_ != head_ && record(tail_).over) ++tail_;
+    if (temporary != nullptr) (void)api_.dereg_mr(temporary);
+    if (kind == Kind::kMessage) ++send_tail_;
+    if (kind == Kind::kInvalidate) windows_.give_back(window);
     if (client == nullptr) continue;
-    if (record.kind == Kind::kMove) {
-      bytes_ += record.length;
-      client->on_moved(record.cookie, record.length, now);
+    if (kind == Kind::kMove) {
+      bytes_ += length;
+      client->on_moved(cookie, length, now);
     }
-    if (record.kind == Kind::kInvalidate) client->on_window_closed(record.cookie, now);
+    if (kind == Kind::kInvalidate) client->on_window_closed(cookie, now);
   }
 }
 
@@ -242,10 +248,10 @@ void QueuePair::note_error(const ibv_wc& completion) {
   failure_.why = Status(code, Scope::kEndpoint, kOrigin, what);
   uint64_t sequence = completion.wr_id;
   bool known = (sequence & kReceiveBit) == 0 && sequence >= tail_ && sequence < head_;
-  if (!flush && known && records_[sequence % depth_].kind == Kind::kMove) {
+  if (!flush && known && record(sequence).kind == Kind::kMove) {
     failure_.moving = true;
-    failure_.cookie = records_[sequence % depth_].cookie;
-    failure_.length = records_[sequence % depth_].length;
+    failure_.cookie = record(sequence).cookie;
+    failure_.length = record(sequence).length;
   }
 }
 

@@ -100,21 +100,22 @@ bool QueuePair::send_frame(FrameKind kind, ConstBytes header, std::span<const Co
     if (!piece.empty()) std::memcpy(slot + length, piece.data(), piece.size());
     length += piece.size();
   }
-  ibv_sge sge{.addr = reinterpret_cast<uint64_t>(slot),
-              .length = static_cast<uint32_t>(length),
-              .lkey = slots_mr_->lkey};
-  ibv_send_wr request{};
-  request.opcode = IBV_WR_SEND;
-  request.sg_list = &sge;
-  request.num_sge = 1;
-  if (length <= max_inline_) request.send_flags |= IBV_SEND_INLINE;
+  ibv_send_wr* request = begin_request(1);
+  if (request == nullptr) return true;
+  request->sg_list[0] = {.addr = reinterpret_cast<uint64_t>(slot),
+                         .length = static_cast<uint32_t>(length),
+                         .lkey = slots_mr_->lkey};
+  request->opcode = IBV_WR_SEND;
+  request->send_flags = length <= max_inline_ ? IBV_SEND_INLINE : 0;
   // Slots must come back before they run out.
-  if (send_head_ - send_tail_ >= kSlots / 2) request.send_flags |= IBV_SEND_SIGNALED;
+  if (send_head_ - send_tail_ >= kSlots / 2) request->send_flags |= IBV_SEND_SIGNALED;
   // Soft-iWARP gives TCP the pages themselves of what asks for no completion, from one
   // page on (drivers/infiniband/sw/siw/siw_qp_tx.c): they would change under its retransmissions.
-  if (device_.limits().iwarp && length >= kZeroCopySend) request.send_flags |= IBV_SEND_SIGNALED;
+  if (device_.limits().iwarp && length >= kZeroCopySend) request->send_flags |= IBV_SEND_SIGNALED;
+  record(head_) = {.kind = Kind::kMessage};
+  end_request(*request);
   // What waits goes with it; it does not wait for more.
-  if (!post(request, {.kind = Kind::kMessage}).ok() || !flush().ok()) return true;
+  if (!flush().ok()) return true;
   messages_posted.add();
   ++send_head_;
   ++credits_used_;
@@ -187,6 +188,42 @@ Status QueuePair::gather(Pieces& pieces, std::byte* data, uint64_t length, bool 
     length -= found.length;
   }
   return Status();
+}
+
+// Whether one registration holds all of it: most memory is in few of them, so the last one that was
+// found is looked at first, without the registrar's lock.
+bool QueuePair::in_one_region(ConstBytes bytes, ibv_sge& piece) {
+  const auto start = reinterpret_cast<uint64_t>(bytes.data());
+  Registrar& registrar = device_.registrar();
+  const uint64_t removals = registrar.removals();
+  if (start < found_.start || start >= found_.end || removals != found_.removals) {
+    const Registered found = registrar.find(bytes.data(), UINT64_MAX);
+    if (found.mr == nullptr) return false;
+    found_ = {
+        .start = start, .end = start + found.length, .key = found.mr->lkey, .removals = removals};
+  }
+  piece = {.addr = start, .length = static_cast<uint32_t>(bytes.size()), .lkey = found_.key};
+  return bytes.size() <= found_.end - start;
+}
+
+// As move(), of what one request takes. Requires: no iWARP.
+void QueuePair::move_piece(ibv_wr_opcode opcode, const ibv_sge& piece, const wire::Segment& peer,
+                           uint64_t cookie, const uint32_t* notice) {
+  ibv_send_wr* request = begin_request(1);
+  if (request == nullptr) return;  // that ends the connection, and with it the operation
+  request->sg_list[0] = piece;
+  request->opcode = opcode;
+  request->send_flags = IBV_SEND_SIGNALED;
+  request->wr.rdma.remote_addr = peer.offset;
+  request->wr.rdma.rkey = static_cast<uint32_t>(peer.extent);
+  if (notice != nullptr) {
+    request->opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+    request->imm_data = htonl(*notice);
+    ++credits_used_;
+  }
+  record(head_) = {.kind = Kind::kMove, .cookie = cookie, .length = piece.length};
+  end_request(*request);
+  transfers_posted.add();
 }
 
 // One request for as many pieces as the device takes; foreign pieces one by one, because
@@ -279,6 +316,11 @@ Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const MutableB
                              uint64_t cookie) {
   if (stopped() || failed()) return true;
   if (!room_for_transfer(false)) return false;
+  ibv_sge piece;
+  if (into.size() == 1 && !device_.limits().iwarp && in_one_region(into[0], piece)) {
+    move_piece(IBV_WR_RDMA_READ, piece, peer, cookie, nullptr);
+    return true;
+  }
   Pieces pieces;
   Status gathered;
   for (MutableBytes piece : into) {
@@ -300,6 +342,11 @@ Result<bool> QueuePair::write(std::span<const ConstBytes> from, const wire::Segm
                               uint64_t cookie, const uint32_t* notice) {
   if (stopped() || failed()) return true;
   if (!room_for_transfer(notice != nullptr)) return false;
+  ibv_sge piece;
+  if (from.size() == 1 && !device_.limits().iwarp && in_one_region(from[0], piece)) {
+    move_piece(IBV_WR_RDMA_WRITE, piece, peer, cookie, notice);
+    return true;
+  }
   Pieces pieces;
   for (ConstBytes piece : from) {
     Status gathered = gather(pieces, const_cast<std::byte*>(piece.data()), piece.size(), false);

@@ -145,6 +145,7 @@ void Registrar::extent_removed(ExtentId id) noexcept {
     if (found == regions_.end()) return;
     mr = found->mr;
     regions_.erase(found);
+    removals_.fetch_add(1, std::memory_order_release);
   }
   if (int error = api_.dereg_mr(mr); error != 0) {
     log(LogLevel::kError,
@@ -188,6 +189,7 @@ Status Registrar::remove_device_memory(uint64_t iova) {
                   "the RDMA device does not deregister device memory", error);
   }
   regions_.erase(found);
+  removals_.fetch_add(1, std::memory_order_release);
   return Status();
 }
 

@@ -37,6 +37,10 @@ class Registrar final : public MemoryRegistrar {
   ~Registrar() override;
 
   Registered find(const void* data, uint64_t length) const;
+  // How often memory was removed so far. What was found before the last time is to be asked for
+  // again. Memory that somebody holds is not removed, and its addresses get other memory only after
+  // the removal was counted: who holds what was found needs no lock to see that it is still so.
+  uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
   // Registers other memory of this process; the caller deregisters it. Pinned, which is
   // faster: the device never waits for a page. Where that is refused for want of memory to
   // lock and the device pages on demand, registered so, with nothing pinned.
@@ -86,7 +90,7 @@ class Registrar final : public MemoryRegistrar {
   mutable std::mutex mutex_;
   std::vector<Region> regions_;  // by base; few
   uint64_t registrations_ = 0;
-  std::atomic<uint64_t> on_demand_registrations_{0};
+  std::atomic<uint64_t> on_demand_registrations_{0}, removals_{0};
 };
 
 }  // namespace sluice::verbs
