@@ -109,6 +109,12 @@ class WantWindows {
   std::unordered_map<uint64_t, Wanted> wanted_;
 };
 
+// What check_device_key() finds nothing wrong with.
+inline bool is_device_key(const RemoteKey& key, Right right) {
+  uint64_t end;
+  return (key.device_key | key.address) != 0 && has_right(key.rights, right) &&
+         !__builtin_add_overflow(key.address, key.length, &end);
+}
 // Errors: kInvalidArgument, kAccessDenied, of what would end the connection if the peer's device
 // had to refuse it.
 Status check_device_key(const RemoteKey& key, Right right);

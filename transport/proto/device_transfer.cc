@@ -211,16 +211,26 @@ void DeviceTransfer::start_moving(Operation* op, OperationState state) {
 // chunk of one piece, and nothing is under way at the device; otherwise it goes with the turn's
 // list. It needs no list, no window and no turn, then. False: it was not posted; if it cannot be,
 // the turn says why.
-bool DeviceTransfer::post_whole(Operation* op, wire::Segment peer) {
-  if (moving() || op->total > traits_.chunk_bytes || !link_.nothing_under_way() ||
-      control_.blocked() || connection_.link_dead)
+bool DeviceTransfer::post_whole(Operation* op, const wire::Segment& peer) {
+  if (moving() || op->total > traits_.chunk_bytes || control_.blocked() || connection_.link_dead)
     return false;
   fault_point(op->state == OperationState::kPulling ? "session.pull" : "session.supply");
-  const Result<bool> posted = hand_whole_to_link(op, peer);
-  if (!posted.ok() || !*posted) return false;
+  if (!leave_at_once(op, peer)) return false;
   fault_point("session.posted");
   op->engaged = true;
   op->moved = op->in_flight = op->total;
+  return true;
+}
+
+bool DeviceTransfer::leave_at_once(Operation* op, const wire::Segment& peer) {
+  if (op->kind == OperationKind::kWrite && link_.write_at_once(op->tensors[0].data(), peer, op->id))
+    return true;
+  if (op->kind == OperationKind::kRead &&
+      link_.read_at_once(peer, op->completion.buffers[0].data(), op->id))
+    return true;
+  if (!link_.nothing_under_way()) return false;
+  const Result<bool> posted = hand_whole_to_link(op, peer);
+  if (!posted.ok() || !*posted) return false;
   link_.flush();
   return true;
 }

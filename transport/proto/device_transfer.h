@@ -40,7 +40,7 @@ class DeviceTransfer final : public Transfer, private DeviceClient {
   void on_want_given_up(uint64_t token) override;
 
   Status check_key(const RemoteKey& key, Right right) const override {
-    return check_device_key(key, right);
+    return is_device_key(key, right) ? Status() : check_device_key(key, right);
   }
   void start_read(Operation* op, const RemoteKey& key, uint64_t offset) override {
     start_one_sided(op, key, offset, OperationState::kPulling);
@@ -88,11 +88,12 @@ class DeviceTransfer final : public Transfer, private DeviceClient {
   void close_windows(Operation* op);
   void start_moving(Operation* op, OperationState state);
   void start_one_sided(Operation* op, const RemoteKey& key, uint64_t offset, OperationState state);
-  bool post_whole(Operation* op, wire::Segment peer);
+  bool post_whole(Operation* op, const wire::Segment& peer);
   size_t post_some(OperationList& list);
   void note_posted(OperationList& list, Operation* op);
   Result<bool> post_chunk(Operation* op);
   Result<bool> hand_to_link(Operation* op, const DeviceAccess& theirs, DeviceAccess::Chunk& chunk);
+  bool leave_at_once(Operation* op, const wire::Segment& peer);
   Result<bool> hand_whole_to_link(Operation* op, const wire::Segment& peer);
   void give_up_moving(Operation* op, const Status& why);
   void count_moved(Operation* op, uint64_t bytes, const CopyCost& cost);

@@ -36,7 +36,7 @@ Result<Operation*> Operations::take(OperationKind kind, const PostOptions& optio
                      : options.deadline;
   op->match = {};
   op->peer_id = op->total = op->moved = op->in_flight = op->incoming = op->grant = 0;
-  op->completion.status = Status();
+  if (!op->completion.status.ok()) op->completion.status = Status();
   const Instant now = connection_.now();
   op->completion.receipt = Receipt{.path = connection_.traits.properties.path, .posted = now};
   connection_.arm_timeout(op->deadline);

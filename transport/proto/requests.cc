@@ -33,7 +33,8 @@ Status wrong_number(const wire::Offer& offer, const std::string& what) {
 
 Result<OperationId> Requests::post_read(const RemoteKey& key, uint64_t offset, Buffer& into,
                                         const PostOptions& options) {
-  SLUICE_RETURN_IF_ERROR(connection_.check_connected());
+  if (connection_.state != EndpointState::kConnected) [[unlikely]]
+    return connection_.check_connected();
   if (!range_fits(offset, into.size_bytes(), key.length)) {
     return outside_grant("read of " + std::to_string(into.size_bytes()) + " bytes", offset, key);
   }
@@ -49,7 +50,8 @@ Result<OperationId> Requests::post_read(const RemoteKey& key, uint64_t offset, B
 
 Result<OperationId> Requests::post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
                                          const PostOptions& options) {
-  SLUICE_RETURN_IF_ERROR(connection_.check_connected());
+  if (connection_.state != EndpointState::kConnected) [[unlikely]]
+    return connection_.check_connected();
   if (!range_fits(offset, from.size_bytes(), key.length)) {
     return outside_grant("write of " + std::to_string(from.size_bytes()) + " bytes", offset, key);
   }

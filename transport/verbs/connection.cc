@@ -337,10 +337,9 @@ std::vector<QueuePair*> Connection::lanes_of(bool asked_by_active) const {
   return queues;
 }
 
-bool Connection::peer_gone() const {
-  return peer_gone_ || std::any_of(lanes_.begin(), lanes_.end(), [](const auto& lane) {
-           return lane != nullptr && lane->peer_gone_;
-         });
+bool Connection::lane_gone() const {
+  return std::any_of(lanes_.begin(), lanes_.end(),
+                     [](const auto& lane) { return lane != nullptr && lane->peer_gone_; });
 }
 
 bool Connection::concerned_by(const DeviceEvent& event) const {

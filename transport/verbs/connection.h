@@ -62,7 +62,7 @@ class Connection final : private CmClient, private proto::DirectClient {
   // kEnded: why.
   const Status& why() const { return why_; }
   // The peer ended the connection, its process is gone, or the device is.
-  bool peer_gone() const;
+  bool peer_gone() const { return peer_gone_ || (!lanes_.empty() && lane_gone()); }
   bool concerned_by(const DeviceEvent& event) const;
   // Moves the greeting on. Returns how much it did.
   size_t step(Instant now);
@@ -92,6 +92,7 @@ class Connection final : private CmClient, private proto::DirectClient {
   void become_lane(Connection& whole, uint8_t number);
   size_t step_joining();
   bool all_lanes_here() const;
+  bool lane_gone() const;
   std::vector<QueuePair*> lanes_of(bool asked_by_active) const;
   Status request();
   Status respond(const CmEvent& request);

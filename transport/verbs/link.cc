@@ -70,7 +70,7 @@ size_t VerbsLink::handle(Instant now) {
     quiet_since_ = now;
     ask_device(queue);
   }
-  if (!queue.stopped() && !queue.failed() && connection_->peer_gone() && work == 0) {
+  if (!queue.stopped() && !queue.failed() && work == 0 && connection_->peer_gone()) {
     peers_gone.add();
     queue.fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer has gone"));
   }

@@ -39,6 +39,10 @@ class VerbsLink final : public DeviceLink, private proto::DirectClient {
   bool closed() const { return connection_ == nullptr; }
   // Handles what has come, up to a bound; returns how much.
   size_t poll(Instant now) { return idle(now) ? 0 : handle(now); }
+  // As flush(), where something waits for it.
+  void flush_listed() {
+    if (!closed() && (connection_->queue().has_listed() || lanes_.striped())) flush();
+  }
   // About to sleep. False: there is work.
   bool arm() {
     return closed() || down_ ||
@@ -67,6 +71,14 @@ class VerbsLink final : public DeviceLink, private proto::DirectClient {
                       uint64_t cookie) override;
   bool nothing_under_way() const override {
     return !closed() && connection_->queue().drained() && lanes_.all_retired();
+  }
+  bool read_at_once(const wire::Segment& peer, std::byte* into, uint64_t cookie) override {
+    return !closed() && !lanes_.striped() &&
+           connection_->queue().move_at_once(IBV_WR_RDMA_READ, into, peer, cookie);
+  }
+  bool write_at_once(const std::byte* from, const wire::Segment& peer, uint64_t cookie) override {
+    return !closed() && !lanes_.striped() &&
+           connection_->queue().move_at_once(IBV_WR_RDMA_WRITE, from, peer, cookie);
   }
   bool stop() override;
   void close() override;

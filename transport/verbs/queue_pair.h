@@ -87,7 +87,12 @@ class QueuePair {
   void revoke_windows();
   // What was posted and waits for others goes to the device. A message takes it along, and
   // poll() and arm() do it, too. A failure is in failure().
-  Status flush() { return listed_ == 0 ? Status() : ring_doorbell(); }
+  Status flush() { return listed_ == 0 || ring_doorbell() ? Status() : failure_.why; }
+  bool has_listed() const { return listed_ > 0; }
+  // A read or write of one piece, with its doorbell. False: nothing was done, since something is
+  // under way, or the piece is not registered as one, or a proof is needed (iWARP).
+  bool move_at_once(ibv_wr_opcode opcode, const std::byte* data, const wire::Segment& peer,
+                    uint64_t cookie);
   // Room for a message and a transfer.
   bool writable() const;
   bool room_for_transfer(bool notice) const;
@@ -198,14 +203,38 @@ class QueuePair {
                   int32_t credits_kept);
   void post_proof(uint64_t cookie, uint64_t length);
   Status post(const ibv_send_wr& request, const Record& record);
-  ibv_send_wr* begin_request(size_t pieces);
-  void end_request(ibv_send_wr& request);
-  Status ring_doorbell();
+  // The place of the next request in the list, with sg_list and num_sge: the rest is to be filled
+  // in there, and so is record(head_). Then end_request(). Null: what was there was refused, and
+  // the connection is of no use.
+  ibv_send_wr* begin_request(size_t pieces) {
+    if (listed_ == list_.size() || listed_pieces_ + pieces > list_pieces_.size()) [[unlikely]] {
+      if (!flush().ok()) return nullptr;
+    }
+    ibv_send_wr& request = list_[listed_];
+    request.sg_list = list_pieces_.data() + listed_pieces_;
+    request.num_sge = static_cast<int>(pieces);
+    return &request;
+  }
+  void end_request(ibv_send_wr& request) {
+    request.wr_id = head_;
+    request.next = &request + 1;
+    if ((request.send_flags & IBV_SEND_SIGNALED) == 0 && ++unsignaled_ >= kSignalEvery)
+      request.send_flags |= IBV_SEND_SIGNALED;
+    if ((request.send_flags & IBV_SEND_SIGNALED) != 0) unsignaled_ = 0;
+    listed_pieces_ += static_cast<size_t>(request.num_sge);
+    ++listed_;
+    ++head_;
+  }
+  // Requires: some are listed. False: some were refused, and failure() has why.
+  bool ring_doorbell();
+  void say_bound(size_t posted);
+  void refused(size_t count, const ibv_send_wr* bad, int error);
   void take_back(uint64_t first);
   void drop_list();
   Result<bool> move(Pieces& pieces, ibv_send_wr& request, const wire::Segment& peer,
                     uint64_t cookie, const uint32_t* notice);
-  bool in_one_region(ConstBytes bytes, ibv_sge& piece);
+  bool in_one_region(const std::byte* data, uint64_t length, ibv_sge& piece);
+  bool find_region(uint64_t start, uint64_t removals);
   void move_piece(ibv_wr_opcode opcode, const ibv_sge& piece, const wire::Segment& peer,
                   uint64_t cookie, const uint32_t* notice);
   static Status cut_at_peer_pages(Pieces& pieces, uint64_t address);
@@ -218,7 +247,11 @@ class QueuePair {
   void handle_frame(ConstBytes frame, proto::DirectClient& client, Instant now);
   void retire(uint64_t sequence, proto::DirectClient* client, Instant now);
   void note_error(const ibv_wc& completion);
-  void give_credits();
+  void give_credits() {
+    if (slots_posted_ - credits_told_ >= kSlots / 2) send_frame(FrameKind::kMessage, {}, {}, 0);
+  }
+  void handle_deferred(proto::DirectClient& client, Instant now, int& most, size_t& work);
+  void handle_put_aside(proto::DirectClient& client, Instant now, int& most, size_t& work);
   void drain_flushed();
 
   Device& device_;
@@ -255,6 +288,7 @@ class QueuePair {
   std::array<ibv_sge, 4 * kMostListed>
       list_pieces_;  // theirs; one request has 3 * kMaxPlaces at most
   size_t listed_ = 0, listed_pieces_ = 0;
+  bool binds_listed_ = false;               // some of them bind windows
   uint32_t unsignaled_ = 0;                 // since the last signaled request
   uint32_t send_head_ = 0, send_tail_ = 0;  // slots in use, in order
 

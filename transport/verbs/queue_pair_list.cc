@@ -28,58 +28,64 @@ Status QueuePair::post(const ibv_send_wr& request, const Record& record) {
   ibv_sge* const places = listed->sg_list;
   *listed = request;
   listed->sg_list = places;
+  binds_listed_ = binds_listed_ || request.opcode == IBV_WR_BIND_MW;
   std::copy_n(request.sg_list, pieces, places);
   this->record(head_) = record;
   end_request(*listed);
   return Status();
 }
 
-// The place of the next request in the list, with sg_list and num_sge: the rest is to be filled in
-// there, and so is record(head_). Then end_request(). Null: what was there was refused, and the
-// connection is of no use.
-ibv_send_wr* QueuePair::begin_request(size_t pieces) {
-  if (listed_ == list_.size() || listed_pieces_ + pieces > list_pieces_.size()) {
-    if (!flush().ok()) return nullptr;
-  }
-  ibv_send_wr& request = list_[listed_];
-  request.sg_list = list_pieces_.data() + listed_pieces_;
-  request.num_sge = static_cast<int>(pieces);
-  return &request;
-}
-
-void QueuePair::end_request(ibv_send_wr& request) {
-  request.wr_id = head_;
-  if ((request.send_flags & IBV_SEND_SIGNALED) == 0 && ++unsignaled_ >= kSignalEvery)
-    request.send_flags |= IBV_SEND_SIGNALED;
-  if ((request.send_flags & IBV_SEND_SIGNALED) != 0) unsignaled_ = 0;
-  listed_pieces_ += static_cast<size_t>(request.num_sge);
-  ++listed_;
-  ++head_;
-}
-
-// Requires: some are listed.
-Status QueuePair::ring_doorbell() {
+bool QueuePair::ring_doorbell() {
   const size_t count = std::exchange(listed_, 0);
   listed_pieces_ = 0;
-  for (size_t i = 0; i < count; ++i) list_[i].next = i + 1 < count ? &list_[i + 1] : nullptr;
+  list_[count - 1].next = nullptr;
   ibv_send_wr* bad = nullptr;
-  int error = api_.post_send(qp_, list_.data(), &bad);
+  const int error = api_.post_send(qp_, list_.data(), &bad);
   doorbells.add();
-  size_t posted = count;
-  if (error != 0) {
-    posted = 0;
-    while (posted < count && bad != nullptr && bad != &list_[posted]) ++posted;
-    if (posted == count) posted = 0;  // it names none of ours
+  if (error != 0) [[unlikely]] {
+    refused(count, bad, error);
+  } else if (binds_listed_) {
+    say_bound(count);
   }
-  // Soft-RoCE looks a window up by the key that it has here when its bind is posted.
+  return error == 0;
+}
+
+// Soft-RoCE looks a window up by the key that it has here when its bind is posted.
+void QueuePair::say_bound(size_t posted) {
+  binds_listed_ = false;
   for (size_t i = 0; i < posted; ++i) {
     if (list_[i].opcode == IBV_WR_BIND_MW) list_[i].bind_mw.mw->rkey = list_[i].bind_mw.rkey;
   }
-  if (error == 0) return Status();
+}
+
+// Those before `bad` are posted.
+void QueuePair::refused(size_t count, const ibv_send_wr* bad, int error) {
+  size_t posted = 0;
+  while (posted < count && bad != nullptr && bad != &list_[posted]) ++posted;
+  if (posted == count) posted = 0;  // it names none of ours
+  say_bound(posted);
   take_back(head_ - (count - posted));
-  Status why(Code::kInternal, Scope::kEndpoint, kOrigin, "the device refuses a request", error);
-  fail(why);
-  return why;
+  fail(Status(Code::kInternal, Scope::kEndpoint, kOrigin, "the device refuses a request", error));
+}
+
+// Whether one registration holds all of it: most memory is in few of them, so the last one that was
+// found is looked at first, without the registrar's lock.
+bool QueuePair::in_one_region(const std::byte* data, uint64_t length, ibv_sge& piece) {
+  const auto start = reinterpret_cast<uint64_t>(data);
+  const uint64_t removals = device_.registrar().removals();
+  const bool found = start >= found_.start && start < found_.end && removals == found_.removals;
+  if (!found && !find_region(start, removals)) return false;
+  piece = {.addr = start, .length = static_cast<uint32_t>(length), .lkey = found_.key};
+  return length <= found_.end - start;
+}
+
+bool QueuePair::find_region(uint64_t start, uint64_t removals) {
+  const Registered found =
+      device_.registrar().find(reinterpret_cast<const void*>(start), UINT64_MAX);
+  if (found.mr == nullptr) return false;
+  found_ = {
+      .start = start, .end = start + found.length, .key = found.mr->lkey, .removals = removals};
+  return true;
 }
 
 // The device never saw these: nothing comes back for them, and nothing is to be waited for.
@@ -94,6 +100,7 @@ void QueuePair::take_back(uint64_t first) {
 void QueuePair::drop_list() {
   take_back(head_ - std::exchange(listed_, 0));
   listed_pieces_ = 0;
+  binds_listed_ = false;
 }
 
 }  // namespace sluice::verbs

@@ -50,23 +50,8 @@ Status corrupt(const std::string& what) {
 size_t QueuePair::poll(proto::DirectClient& client, Instant now, int most) {
   if (stopped() || failed()) return 0;
   size_t work = 0;
-  // They count, too: the next completion may not be the one that the caller asked for.
-  auto handle_deferred = [&] {
-    while (most > 0 && !deferred_.empty() && !stopped() && !failed()) {
-      ibv_wc completion = deferred_.front();
-      deferred_.erase(deferred_.begin());
-      handle(completion, client, now);
-      --most;
-      ++work;
-    }
-  };
-  handle_deferred();
-  while (!closed_at_once_.empty() && !stopped()) {
-    uint64_t cookie = closed_at_once_.back();
-    closed_at_once_.pop_back();
-    client.on_window_closed(cookie, now);
-    ++work;
-  }
+  if (!deferred_.empty() || !closed_at_once_.empty()) [[unlikely]]
+    handle_put_aside(client, now, most, work);
   // A batch that is not full leaves nothing behind: what has come since is of the next turn.
   for (bool more = true; more && most > 0 && !stopped() && !failed();) {
     if (batch_at_ == batch_size_) take_batch(most);
@@ -81,7 +66,8 @@ size_t QueuePair::poll(proto::DirectClient& client, Instant now, int most) {
     while (batch_at_ < batch_size_ && !stopped() && !failed())
       handle(batch_[static_cast<size_t>(batch_at_++)], client, now);
     // A callback that waited for a window has put aside what came before the next batch.
-    handle_deferred();
+    if (!deferred_.empty()) [[unlikely]]
+      handle_deferred(client, now, most, work);
   }
   while (!to_invalidate_.empty() && !stopped() && !failed() && free_requests() > 0) {
     invalidate(to_invalidate_.back());
@@ -91,6 +77,28 @@ size_t QueuePair::poll(proto::DirectClient& client, Instant now, int most) {
   if (!stopped() && !failed()) give_credits();
   if (!stopped() && !failed()) (void)flush();
   return work;
+}
+
+// They count, too: the next completion may not be the one that the caller asked for.
+void QueuePair::handle_deferred(proto::DirectClient& client, Instant now, int& most, size_t& work) {
+  while (most > 0 && !deferred_.empty() && !stopped() && !failed()) {
+    ibv_wc completion = deferred_.front();
+    deferred_.erase(deferred_.begin());
+    handle(completion, client, now);
+    --most;
+    ++work;
+  }
+}
+
+void QueuePair::handle_put_aside(proto::DirectClient& client, Instant now, int& most,
+                                 size_t& work) {
+  handle_deferred(client, now, most, work);
+  while (!closed_at_once_.empty() && !stopped()) {
+    uint64_t cookie = closed_at_once_.back();
+    closed_at_once_.pop_back();
+    client.on_window_closed(cookie, now);
+    ++work;
+  }
 }
 
 bool QueuePair::arm() {

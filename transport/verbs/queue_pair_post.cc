@@ -123,10 +123,6 @@ bool QueuePair::send_frame(FrameKind kind, ConstBytes header, std::span<const Co
   return true;
 }
 
-void QueuePair::give_credits() {
-  if (slots_posted_ - credits_told_ >= kSlots / 2) send_frame(FrameKind::kMessage, {}, {}, 0);
-}
-
 bool QueuePair::probe() {
   if (stopped() || failed() || device_.limits().iwarp) return false;
   if (free_requests() <= kKeptFromMessages) return true;  // those that are under way ask as well
@@ -190,20 +186,15 @@ Status QueuePair::gather(Pieces& pieces, std::byte* data, uint64_t length, bool 
   return Status();
 }
 
-// Whether one registration holds all of it: most memory is in few of them, so the last one that was
-// found is looked at first, without the registrar's lock.
-bool QueuePair::in_one_region(ConstBytes bytes, ibv_sge& piece) {
-  const auto start = reinterpret_cast<uint64_t>(bytes.data());
-  Registrar& registrar = device_.registrar();
-  const uint64_t removals = registrar.removals();
-  if (start < found_.start || start >= found_.end || removals != found_.removals) {
-    const Registered found = registrar.find(bytes.data(), UINT64_MAX);
-    if (found.mr == nullptr) return false;
-    found_ = {
-        .start = start, .end = start + found.length, .key = found.mr->lkey, .removals = removals};
-  }
-  piece = {.addr = start, .length = static_cast<uint32_t>(bytes.size()), .lkey = found_.key};
-  return bytes.size() <= found_.end - start;
+bool QueuePair::move_at_once(ibv_wr_opcode opcode, const std::byte* data, const wire::Segment& peer,
+                             uint64_t cookie) {
+  ibv_sge piece;
+  if (!drained() || stopped() || failed() || device_.limits().iwarp ||
+      !in_one_region(data, peer.length, piece))
+    return false;
+  move_piece(opcode, piece, peer, cookie, nullptr);
+  (void)flush();
+  return true;
 }
 
 // As move(), of what one request takes. Requires: no iWARP.
@@ -317,7 +308,8 @@ Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const MutableB
   if (stopped() || failed()) return true;
   if (!room_for_transfer(false)) return false;
   ibv_sge piece;
-  if (into.size() == 1 && !device_.limits().iwarp && in_one_region(into[0], piece)) {
+  if (into.size() == 1 && !device_.limits().iwarp &&
+      in_one_region(into[0].data(), into[0].size(), piece)) {
     move_piece(IBV_WR_RDMA_READ, piece, peer, cookie, nullptr);
     return true;
   }
@@ -343,7 +335,8 @@ Result<bool> QueuePair::write(std::span<const ConstBytes> from, const wire::Segm
   if (stopped() || failed()) return true;
   if (!room_for_transfer(notice != nullptr)) return false;
   ibv_sge piece;
-  if (from.size() == 1 && !device_.limits().iwarp && in_one_region(from[0], piece)) {
+  if (from.size() == 1 && !device_.limits().iwarp &&
+      in_one_region(from[0].data(), from[0].size(), piece)) {
     move_piece(IBV_WR_RDMA_WRITE, piece, peer, cookie, notice);
     return true;
   }
