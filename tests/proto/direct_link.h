@@ -37,6 +37,7 @@ class DirectLink final : public DeviceLink {
   Status refusal;
   bool can_cancel = false;  // cancel_moves() ends what is out
   bool says_idle = false;   // nothing_under_way() is true while nothing is out
+  bool at_once = false;     // it takes what leaves at once, while nothing is out
   bool lets_go = true;      // of stop()
   Status revokes;           // of revoke_window()
   uint64_t stops = 0, cancels = 0, sent = 0, quarantined = 0;
@@ -79,6 +80,12 @@ class DirectLink final : public DeviceLink {
     return post(peer, cookie, true);
   }
   bool nothing_under_way() const override { return says_idle && out.empty(); }
+  bool read_at_once(const wire::Segment& peer, std::byte*, uint64_t cookie) override {
+    return at_once && out.empty() && post(peer, cookie, true).ok();
+  }
+  bool write_at_once(const std::byte*, const wire::Segment& peer, uint64_t cookie) override {
+    return at_once && out.empty() && post(peer, cookie, false).ok();
+  }
   bool cancel_moves(uint64_t cookie) override {
     ++cancels;
     if (!can_cancel) return false;

@@ -10,6 +10,7 @@
 
 #include <sluice/proto/session.h>
 #include <sluice/runtime/mailbox.h>
+#include <sluice/wire/messages.h>
 
 #include "tests/proto/direct_link.h"
 
@@ -162,8 +163,11 @@ constexpr OperationKind kOneSided[] = {OperationKind::kRead, OperationKind::kWri
 
 TEST_CASE("an operation of one chunk leaves in its own call where nothing is under way",
           "[proto][direct]") {
-  for (OperationKind kind : kOneSided) {
+  for (int i = 0; i < 6; ++i) {
+    const OperationKind kind = kOneSided[i / 2];
     Scene scene;
+    scene.link->at_once = i % 2 != 0;
+    INFO("kind " << static_cast<int>(kind) << ", one call of the link " << scene.link->at_once);
     scene.link->says_idle = true;
     scene.post(kind, 8);
     CHECK(scene.link->out.size() == 1);
@@ -179,6 +183,26 @@ TEST_CASE("an operation of one chunk leaves in its own call where nothing is und
     while (!scene.link->out.empty()) scene.finish(0);
     CHECK(scene.ended.size() == 3);
     for (const Completion& each : scene.ended) CHECK(each.status.ok());
+  }
+}
+
+// Nothing else of it is asked for: an answer of the peer is one that it made up.
+TEST_CASE("what left in its own call ends when the device is done, whatever the peer says before",
+          "[proto][direct]") {
+  for (bool reads : {true, false}) {
+    Scene scene;
+    scene.link->at_once = true;
+    const OperationId id = scene.post(reads ? OperationKind::kRead : OperationKind::kWrite, 8);
+    REQUIRE(scene.link->out.size() == 1);
+    std::byte header[wire::kMaxHeaderBytes];
+    const size_t length = wire::encode(wire::Done{.id = id, .code = Code::kCancelled}, header);
+    BytesPayload none{ConstBytes()};
+    CHECK(scene.session->handle_message(ConstBytes(header, length), none, scene.time).ok());
+    scene.turn();
+    CHECK(scene.ended.empty());
+    scene.finish(0);
+    REQUIRE(scene.ended.size() == 1);
+    CHECK(scene.ended[0].status.code() == Code::kCancelled);
   }
 }
 

@@ -18,6 +18,11 @@ namespace {
 // 80 GB/s), and little enough that a slow device gives it back within the fence time.
 constexpr uint64_t kMostInFlight = 8u << 20;
 
+bool is_one_sided(OperationKind kind) {
+  return kind == OperationKind::kRead || kind == OperationKind::kWrite ||
+         kind == OperationKind::kAtomic;
+}
+
 Counter windows_refused("session.windows_refused");
 Counter late_arrivals("session.late_arrivals");
 
@@ -215,19 +220,19 @@ bool DeviceTransfer::post_whole(Operation* op, const wire::Segment& peer) {
   if (moving() || op->total > traits_.chunk_bytes || control_.blocked() || connection_.link_dead)
     return false;
   fault_point(op->state == OperationState::kPulling ? "session.pull" : "session.supply");
-  if (!leave_at_once(op, peer)) return false;
+  const bool left = (op->kind == OperationKind::kWrite &&
+                     link_.write_at_once(op->tensors[0].data(), peer, op->id)) ||
+                    (op->kind == OperationKind::kRead &&
+                     link_.read_at_once(peer, op->completion.buffers[0].data(), op->id));
+  if (!left && !leave_in_steps(op, peer)) return false;
   fault_point("session.posted");
   op->engaged = true;
   op->moved = op->in_flight = op->total;
   return true;
 }
 
-bool DeviceTransfer::leave_at_once(Operation* op, const wire::Segment& peer) {
-  if (op->kind == OperationKind::kWrite && link_.write_at_once(op->tensors[0].data(), peer, op->id))
-    return true;
-  if (op->kind == OperationKind::kRead &&
-      link_.read_at_once(peer, op->completion.buffers[0].data(), op->id))
-    return true;
+// By the calls of an operation in parts, where the link has no shorter way.
+bool DeviceTransfer::leave_in_steps(Operation* op, const wire::Segment& peer) {
   if (!link_.nothing_under_way()) return false;
   const Result<bool> posted = hand_whole_to_link(op, peer);
   if (!posted.ok() || !*posted) return false;
@@ -322,23 +327,8 @@ void DeviceTransfer::transfer_done(uint64_t cookie, uint64_t length, const Statu
   connection_.last_heard = now;
   Operation* op = operations_.find(cookie);
   if (op == nullptr || op->in_flight < length) return;
-  if (!status.ok() && status.scope() == Scope::kOperation) {
-    op->in_flight -= length;
-    if (op->state == OperationState::kFencing) return end_fence(op);
-    bool one_sided = op->kind == OperationKind::kRead || op->kind == OperationKind::kWrite;
-    // The windows of a message or a fetch are the peer's to close: it gave the operation up.
-    Status why = one_sided ? status
-                           : Status(Code::kCancelled, Scope::kOperation, kOrigin,
-                                    "the peer gave it up in the middle");
-    return give_up_moving(op, why);
-  }
-  if (!status.ok()) {
-    // The link has stopped: nothing reaches its memory.
-    if (op->state == OperationState::kFencing) --fencing_;
-    op->in_flight = 0;
-    if (op->engaged) forget(op);
-    return operations_.complete(op, status);
-  }
+  if (!status.ok()) [[unlikely]]
+    return transfer_failed(op, length, status);
   op->in_flight -= length;
   bool incoming = op->kind != OperationKind::kWrite && op->kind != OperationKind::kSupply;
   incoming ? count_received(op, length) : count_sent(op, length);
@@ -350,13 +340,30 @@ void DeviceTransfer::transfer_done(uint64_t cookie, uint64_t length, const Statu
   }
   if (op->moved < op->total || op->in_flight > 0) return;
   // One-sided: no peer is told, and no window of ours was open.
-  if (op->kind == OperationKind::kRead || op->kind == OperationKind::kWrite ||
-      op->kind == OperationKind::kAtomic) {
+  if (is_one_sided(op->kind)) {
     if (incoming) fault_point("session.placed");
     return operations_.complete(op, Status());
   }
   if (incoming) return incoming_.finish(op);
   incoming_.conclude(op, Status());
+}
+
+void DeviceTransfer::transfer_failed(Operation* op, uint64_t length, const Status& status) {
+  if (status.scope() == Scope::kOperation) {
+    op->in_flight -= length;
+    if (op->state == OperationState::kFencing) return end_fence(op);
+    bool one_sided = op->kind == OperationKind::kRead || op->kind == OperationKind::kWrite;
+    // The windows of a message or a fetch are the peer's to close: it gave the operation up.
+    Status why = one_sided ? status
+                           : Status(Code::kCancelled, Scope::kOperation, kOrigin,
+                                    "the peer gave it up in the middle");
+    return give_up_moving(op, why);
+  }
+  // The link has stopped: nothing reaches its memory.
+  if (op->state == OperationState::kFencing) --fencing_;
+  op->in_flight = 0;
+  if (op->engaged) forget(op);
+  operations_.complete(op, status);
 }
 
 Status DeviceTransfer::arrived(uint32_t notice, Instant now) {

@@ -93,8 +93,9 @@ class DeviceTransfer final : public Transfer, private DeviceClient {
   void note_posted(OperationList& list, Operation* op);
   Result<bool> post_chunk(Operation* op);
   Result<bool> hand_to_link(Operation* op, const DeviceAccess& theirs, DeviceAccess::Chunk& chunk);
-  bool leave_at_once(Operation* op, const wire::Segment& peer);
+  bool leave_in_steps(Operation* op, const wire::Segment& peer);
   Result<bool> hand_whole_to_link(Operation* op, const wire::Segment& peer);
+  void transfer_failed(Operation* op, uint64_t length, const Status& status);
   void give_up_moving(Operation* op, const Status& why);
   void count_moved(Operation* op, uint64_t bytes, const CopyCost& cost);
   void count_received(Operation* op, uint64_t bytes);

@@ -193,7 +193,7 @@ bool QueuePair::move_at_once(ibv_wr_opcode opcode, const std::byte* data, const 
       !in_one_region(data, peer.length, piece))
     return false;
   move_piece(opcode, piece, peer, cookie, nullptr);
-  (void)flush();
+  ring_doorbell();
   return true;
 }
 

@@ -108,6 +108,37 @@ TEST_CASE_METHOD(Scene, "an operation that finds the device idle leaves in its o
   CHECK(duo.server.revoke(key).ok());
 }
 
+// The fabric refuses what is asked for by a key that is no more.
+TEST_CASE_METHOD(Scene, "memory that was given back and comes again goes by its new registration",
+                 "[verbs][doorbells]") {
+  constexpr size_t kExtent = 16 << 20;  // one of its own
+  auto [memory, key] = grant(kChunk, Right::kReadWrite);
+  for (bool write : {true, false}) {
+    INFO("write " << write);
+    const std::byte* before = nullptr;
+    for (int round = 0; round < 3; ++round) {
+      Buffer buffer = test::room(*duo.near, kExtent);
+      if (round > 0) REQUIRE(buffer.data() == before);
+      before = buffer.data();
+      REQUIRE(buffer.reshape(TensorDescriptor::bytes(kChunk)).ok());
+      Tally& tally = duo.tally();
+      if (write) {
+        test::fill(buffer.bytes(), 8);
+        tally.expect(duo.client.write(key, 0, std::move(buffer).freeze(), tally.options()),
+                     OperationKind::kWrite);
+      } else {
+        tally.on_end = [](const Completion& end) { CHECK(test::holds(end.buffers[0].bytes(), 8)); };
+        tally.expect(duo.client.read(key, 0, std::move(buffer), tally.options()),
+                     OperationKind::kRead, 1);
+      }
+      finish(tally);
+      CHECK(duo.near->arena().trim() >= kExtent);
+    }
+  }
+  CHECK(test::holds(memory.bytes(), 8));
+  CHECK(duo.server.revoke(key).ok());
+}
+
 TEST_CASE_METHOD(Scene, "receives go back to the device eight at a time", "[verbs][doorbells]") {
   const uint64_t before = fabric->calls("post_recv");
   Gain frames("verbs.messages_posted");

@@ -96,7 +96,9 @@ TEST_CASE("device memory is registered by dma-buf, found by its addresses, and r
   auto buffer = bench.arena->allocate(5000);
   REQUIRE(buffer.ok());
   CHECK(registrar->find(buffer->data(), 5000).length == 5000);
+  CHECK(registrar->removals() == 0);
   REQUIRE(registrar->remove_device_memory(kDeviceAddress).ok());
+  CHECK(registrar->removals() == 1);
   CHECK(registrar->find(at(kDeviceAddress), 1).mr == nullptr);
   CHECK(bench.fake.census().mrs ==
         bench.arena->extents_over(0, bench.arena->reserved_address_bytes()).size());
