@@ -7,8 +7,9 @@ one shows what a change costs:
     benchmarks/instructions.py [OLD_HOT_PATH] bazel-bin/benchmarks/hot_path
     benchmarks/instructions.py [OLD_HOT_PATH] bazel-bin/tests/verbs/hot_path
 
-The second one's modes are those over verbs, without the instructions of the device. Prints a line for each mode: the count for each binary and the ratio of the last to the first. With
---functions N also the N functions of the last binary in which most instructions were spent."""
+The second one's modes are those over verbs, without the instructions of the device. Prints a line
+for each mode: the count for each binary and the ratio of the last to the first. With --functions N
+also the N functions of the last binary in which most instructions were spent."""
 
 import argparse
 import pathlib

@@ -186,6 +186,24 @@ TEST_CASE("an operation of one chunk leaves in its own call where nothing is und
   }
 }
 
+TEST_CASE("what leaves in its own call overtakes nothing that waits for the turn",
+          "[proto][direct]") {
+  for (bool at_once : {false, true}) {
+    INFO("one call of the link " << at_once);
+    Scene scene;
+    scene.link->says_idle = true;
+    scene.link->at_once = at_once;
+    const OperationId first = scene.post(OperationKind::kWrite, 1001);  // two chunks
+    scene.post(OperationKind::kWrite, 8);
+    CHECK(scene.link->out.empty());
+    scene.turn();
+    REQUIRE(scene.link->out.size() == 3);
+    CHECK(scene.link->out[0].cookie == first);
+    while (!scene.link->out.empty()) scene.finish(0);
+    CHECK(scene.ended.size() == 2);
+  }
+}
+
 // Nothing else of it is asked for: an answer of the peer is one that it made up.
 TEST_CASE("what left in its own call ends when the device is done, whatever the peer says before",
           "[proto][direct]") {

@@ -213,25 +213,25 @@ void DeviceTransfer::start_moving(Operation* op, OperationState state) {
 }
 
 // Posts a one-sided operation now: the next turn may come late. Only if no other waits, it is one
-// chunk of one piece, and nothing is under way at the device; otherwise it goes with the turn's
-// list. It needs no list, no window and no turn, then. False: it was not posted; if it cannot be,
-// the turn says why.
+// chunk, and nothing is under way at the device; otherwise it goes with the turn's list. It needs
+// no list, no window and no turn, then. False: it was not posted; if it cannot be, the turn says
+// why.
 bool DeviceTransfer::post_whole(Operation* op, const wire::Segment& peer) {
   if (moving() || op->total > traits_.chunk_bytes || control_.blocked() || connection_.link_dead)
     return false;
-  fault_point(op->state == OperationState::kPulling ? "session.pull" : "session.supply");
   const bool left = (op->kind == OperationKind::kWrite &&
                      link_.write_at_once(op->tensors[0].data(), peer, op->id)) ||
                     (op->kind == OperationKind::kRead &&
                      link_.read_at_once(peer, op->completion.buffers[0].data(), op->id));
   if (!left && !leave_in_steps(op, peer)) return false;
+  fault_point(op->state == OperationState::kPulling ? "session.pull" : "session.supply");
   fault_point("session.posted");
   op->engaged = true;
   op->moved = op->in_flight = op->total;
   return true;
 }
 
-// By the calls of an operation in parts, where the link has no shorter way.
+// By the calls of an operation in parts, where the link has no shorter way for it.
 bool DeviceTransfer::leave_in_steps(Operation* op, const wire::Segment& peer) {
   if (!link_.nothing_under_way()) return false;
   const Result<bool> posted = hand_whole_to_link(op, peer);
@@ -352,11 +352,10 @@ void DeviceTransfer::transfer_failed(Operation* op, uint64_t length, const Statu
   if (status.scope() == Scope::kOperation) {
     op->in_flight -= length;
     if (op->state == OperationState::kFencing) return end_fence(op);
-    bool one_sided = op->kind == OperationKind::kRead || op->kind == OperationKind::kWrite;
     // The windows of a message or a fetch are the peer's to close: it gave the operation up.
-    Status why = one_sided ? status
-                           : Status(Code::kCancelled, Scope::kOperation, kOrigin,
-                                    "the peer gave it up in the middle");
+    Status why = is_one_sided(op->kind) ? status
+                                        : Status(Code::kCancelled, Scope::kOperation, kOrigin,
+                                                 "the peer gave it up in the middle");
     return give_up_moving(op, why);
   }
   // The link has stopped: nothing reaches its memory.

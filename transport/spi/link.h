@@ -323,9 +323,9 @@ class DeviceLink : public Link {
   // The device has nothing to do, as far as its completions say. What is posted now leaves with
   // flush(), and need not wait for the turn's others to go with it as one list.
   virtual bool nothing_under_way() const { return false; }
-  // A read() or write() of one piece of peer.length bytes that leaves before this returns. False:
-  // nothing was done, since the device is at work, or this is no way for it; read() and write() say
-  // more. Decorators need not know it.
+  // A read() or write() of one piece of peer.length bytes that leaves before this returns, or is
+  // refused by the device: link_down() follows. False: nothing was done, since the device is at
+  // work, or this is no way for it; read() and write() say more. Decorators need not know it.
   virtual bool read_at_once(const wire::Segment& /*peer*/, std::byte* /*into*/,
                             uint64_t /*cookie*/) {
     return false;

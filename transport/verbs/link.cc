@@ -193,7 +193,7 @@ Result<bool> VerbsLink::atomic(const wire::Segment& peer, const AtomicRequest& r
 void VerbsLink::flush() {
   if (closed()) return;
   (void)connection_->queue().flush();
-  lanes_.flush();
+  if (lanes_.striped()) lanes_.flush();
 }
 
 bool VerbsLink::stop() {

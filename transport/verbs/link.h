@@ -39,10 +39,6 @@ class VerbsLink final : public DeviceLink, private proto::DirectClient {
   bool closed() const { return connection_ == nullptr; }
   // Handles what has come, up to a bound; returns how much.
   size_t poll(Instant now) { return idle(now) ? 0 : handle(now); }
-  // As flush(), where something waits for it.
-  void flush_listed() {
-    if (!closed() && (connection_->queue().has_listed() || lanes_.striped())) flush();
-  }
   // About to sleep. False: there is work.
   bool arm() {
     return closed() || down_ ||
@@ -70,7 +66,9 @@ class VerbsLink final : public DeviceLink, private proto::DirectClient {
   Result<bool> atomic(const wire::Segment& peer, const AtomicRequest& request, std::byte* result,
                       uint64_t cookie) override;
   bool nothing_under_way() const override {
-    return !closed() && connection_->queue().drained() && lanes_.all_retired();
+    // A queue that has failed is empty, too.
+    return !closed() && !down_ && connection_->queue().works() && connection_->queue().drained() &&
+           lanes_.all_retired();
   }
   bool read_at_once(const wire::Segment& peer, std::byte* into, uint64_t cookie) override {
     return !closed() && !lanes_.striped() &&

@@ -261,7 +261,7 @@ size_t VerbsProvider::progress(Instant now) {
   work += connections_.sessions().progress(now);
   // Not before: what all its operations posted in this turn takes one doorbell.
   if (work > 0) {
-    for (const auto& [session, link] : held) link->flush_listed();
+    for (const auto& [session, link] : held) link->flush();
   }
   if (!connections_.leaving().empty()) work += see_off(now);
   if (some_closed_) forget_closed();

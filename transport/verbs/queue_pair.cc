@@ -214,8 +214,7 @@ void QueuePair::account_flushed(const ibv_wc& completion) {
     posted_[slot] = false;
     --receives_out_;
   }
-  if (!receive && completion.wr_id >= tail_ && completion.wr_id < head_)
-    retire(completion.wr_id, nullptr, {});
+  if (!receive && is_posted(completion.wr_id)) retire(completion.wr_id, nullptr, {});
 }
 
 // Waits until every request has come back, so that the account closes; what does not come

@@ -88,9 +88,9 @@ class QueuePair {
   // What was posted and waits for others goes to the device. A message takes it along, and
   // poll() and arm() do it, too. A failure is in failure().
   Status flush() { return listed_ == 0 || ring_doorbell() ? Status() : failure_.why; }
-  bool has_listed() const { return listed_ > 0; }
   // A read or write of one piece, with its doorbell. False: nothing was done, since something is
-  // under way, or the piece is not registered as one, or a proof is needed (iWARP).
+  // under way, or the piece is not registered as one, or a proof is needed (iWARP). True may also
+  // mean that the device refused it: failure() has why.
   bool move_at_once(ibv_wr_opcode opcode, const std::byte* data, const wire::Segment& peer,
                     uint64_t cookie);
   // Room for a message and a transfer.
@@ -128,6 +128,7 @@ class QueuePair {
   uint64_t chunk_limit() const { return chunk_limit_; }
   bool stopped() const { return qp_ == nullptr; }
   bool failed() const { return !failure_.why.ok(); }
+  bool works() const { return !stopped() && !failed(); }
   // The device refused to destroy it with requests out, or to deregister a region that was
   // registered for the peer: memory may be reached until the device is closed, which keeps that
   // memory.
@@ -195,6 +196,9 @@ class QueuePair {
     batch_at_ = 0;
     batch_asked_ = std::min<int>(most, static_cast<int>(batch_.size()));
     batch_size_ = api_.poll_cq(cq_, batch_asked_, batch_.data());
+  }
+  bool is_posted(uint64_t sequence) const {
+    return sequence >= tail_ && sequence < head_ - listed_;
   }
   Record& record(uint64_t sequence) { return records_[sequence & record_mask_]; }
   uint64_t free_requests() const { return depth_ - (head_ - tail_); }

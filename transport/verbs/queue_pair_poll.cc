@@ -52,7 +52,7 @@ size_t QueuePair::poll(proto::DirectClient& client, Instant now, int most) {
   size_t work = 0;
   if (!deferred_.empty() || !closed_at_once_.empty()) [[unlikely]]
     handle_put_aside(client, now, most, work);
-  // A batch that is not full leaves nothing behind: what has come since is of the next turn.
+  // What a batch that is not full leaves behind is of the next turn; arm() looks again, too.
   for (bool more = true; more && most > 0 && !stopped() && !failed();) {
     if (batch_at_ == batch_size_) take_batch(most);
     more = batch_size_ == batch_asked_;
@@ -132,7 +132,7 @@ void QueuePair::handle(const ibv_wc& completion, proto::DirectClient& client, In
   ++completions_;
   if (completion.status != IBV_WC_SUCCESS) return account_flushed(completion);
   if ((completion.wr_id & kReceiveBit) != 0) return handle_received(completion, client, now);
-  if (completion.wr_id < tail_ || completion.wr_id >= head_ - listed_) {
+  if (!is_posted(completion.wr_id)) {
     return fail(corrupt("the device completed request " + std::to_string(completion.wr_id) +
                         ", which is not posted"));
   }
@@ -255,7 +255,7 @@ void QueuePair::note_error(const ibv_wc& completion) {
   failure_ = {};
   failure_.why = Status(code, Scope::kEndpoint, kOrigin, what);
   uint64_t sequence = completion.wr_id;
-  bool known = (sequence & kReceiveBit) == 0 && sequence >= tail_ && sequence < head_;
+  bool known = (sequence & kReceiveBit) == 0 && is_posted(sequence);
   if (!flush && known && record(sequence).kind == Kind::kMove) {
     failure_.moving = true;
     failure_.cookie = record(sequence).cookie;

@@ -189,11 +189,10 @@ Status QueuePair::gather(Pieces& pieces, std::byte* data, uint64_t length, bool 
 bool QueuePair::move_at_once(ibv_wr_opcode opcode, const std::byte* data, const wire::Segment& peer,
                              uint64_t cookie) {
   ibv_sge piece;
-  if (!drained() || stopped() || failed() || device_.limits().iwarp ||
-      !in_one_region(data, peer.length, piece))
+  if (!drained() || !works() || device_.limits().iwarp || !in_one_region(data, peer.length, piece))
     return false;
   move_piece(opcode, piece, peer, cookie, nullptr);
-  ring_doorbell();
+  (void)flush();
   return true;
 }
 
@@ -307,10 +306,10 @@ Result<bool> QueuePair::read(const wire::Segment& peer, std::span<const MutableB
                              uint64_t cookie) {
   if (stopped() || failed()) return true;
   if (!room_for_transfer(false)) return false;
-  ibv_sge piece;
+  ibv_sge whole;
   if (into.size() == 1 && !device_.limits().iwarp &&
-      in_one_region(into[0].data(), into[0].size(), piece)) {
-    move_piece(IBV_WR_RDMA_READ, piece, peer, cookie, nullptr);
+      in_one_region(into[0].data(), into[0].size(), whole)) {
+    move_piece(IBV_WR_RDMA_READ, whole, peer, cookie, nullptr);
     return true;
   }
   Pieces pieces;
@@ -334,10 +333,10 @@ Result<bool> QueuePair::write(std::span<const ConstBytes> from, const wire::Segm
                               uint64_t cookie, const uint32_t* notice) {
   if (stopped() || failed()) return true;
   if (!room_for_transfer(notice != nullptr)) return false;
-  ibv_sge piece;
+  ibv_sge whole;
   if (from.size() == 1 && !device_.limits().iwarp &&
-      in_one_region(from[0].data(), from[0].size(), piece)) {
-    move_piece(IBV_WR_RDMA_WRITE, piece, peer, cookie, notice);
+      in_one_region(from[0].data(), from[0].size(), whole)) {
+    move_piece(IBV_WR_RDMA_WRITE, whole, peer, cookie, notice);
     return true;
   }
   Pieces pieces;

@@ -38,8 +38,9 @@ class Registrar final : public MemoryRegistrar {
 
   Registered find(const void* data, uint64_t length) const;
   // How often memory was removed so far. What was found before the last time is to be asked for
-  // again. Memory that somebody holds is not removed, and its addresses get other memory only after
-  // the removal was counted: who holds what was found needs no lock to see that it is still so.
+  // again. An extent of which somebody holds a part is not removed, and its addresses get other
+  // memory only after the removal was counted: who holds what was found needs no lock to see that
+  // it is still so. Of device memory remove_device_memory() requires that nobody uses it.
   uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
   // Registers other memory of this process; the caller deregisters it. Pinned, which is
   // faster: the device never waits for a page. Where that is refused for want of memory to

@@ -312,6 +312,24 @@ TEST_CASE("memory registered for a request goes with it, posted or refused", "[v
   }
 }
 
+// What the device never saw had no effect, and says so: not kOutcomeUnknown.
+TEST_CASE_METHOD(Scene, "an atomic after a request that was refused was not done",
+                 "[verbs][doorbells]") {
+  auto [memory, key] = grant(kChunk, Right::kAll);
+  Tally &refused = duo.tally(), &after = duo.tally();
+  fabric.with_faults([](FakeFaults& faults) { faults.refuse_request(1, ENOMEM); });
+  refused.expect(duo.client.write(key, 0, test::tensor(*duo.near, kChunk, 8), refused.options()),
+                 OperationKind::kWrite);
+  Code end = Code::kOk;
+  after.on_end = [&](const Completion& completion) { end = completion.status.code(); };
+  after.expect(duo.client.atomic(key, 0, {.operand = 1}, test::room(*duo.near, 8), after.options()),
+               OperationKind::kAtomic, 1);
+  CHECK(duo.until([&] { return refused.ended() && after.ended(); }));
+  CHECK(end == Code::kInternal);
+  CHECK(test::holds(memory.bytes(), 7));
+  CHECK(duo.until([&] { return duo.both_closed(); }));
+}
+
 TEST_CASE("the N-th request is refused, for every N of a whole scenario", "[verbs][doorbells]") {
   auto scenario = [](Duo& duo) {
     if (duo.open().ok()) {
