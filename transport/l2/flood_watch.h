@@ -1,5 +1,6 @@
-// Whether a port is flooded by frames of no connection, and how many of them the kernel should drop
-// before they reach the port. Knows no port: it counts.
+// Whether a port is flooded by frames of no connection, and how many of them should be dropped
+// before the port reads them: by the kernel, or by a carrier whose sockets have no filter. Knows no
+// port: it counts.
 #ifndef SLUICE_L2_FLOOD_WATCH_H_
 #define SLUICE_L2_FLOOD_WATCH_H_
 
@@ -29,7 +30,7 @@ class FloodWatch {
   // One of so many strangers' frames is to pass, a power of two; 1: all, without a guard.
   uint32_t keeps_one_of() const { return one_of_; }
   // After frames were handed out, and now and then without any. True: keeps_one_of() is another
-  // now, and the caller tells the kernel.
+  // now, and the caller tells the carrier.
   bool look(Instant now) {
     const Duration passed = std::max(now - since_, kShortest);
     if (one_of_ == 1 && strangers_ < kFlood) {
@@ -51,7 +52,7 @@ class FloodWatch {
     begin(now);
     return one_of_ != before;
   }
-  // The kernel does not drop any.
+  // The carrier does not drop any.
   void give_up() { one_of_ = 1; }
 
  private:

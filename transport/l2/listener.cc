@@ -84,6 +84,7 @@ bool L2Listener::on_hello(const PeerAddress& from, uint16_t peer_port, const slp
 }
 
 size_t L2Listener::progress(Instant now) {
+  port_->mind_floods(now);
   size_t work = half_open_.expire(now);
   if (seconds_ == nullptr) return work;
   return work + seconds_->progress(now, [&](const wire::Uuid& token) {

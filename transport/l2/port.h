@@ -74,6 +74,11 @@ class Port final : public EventHandler {
   // become smaller send smaller frames. To be called as often as connections have timers: once
   // a second at least.
   void check(Instant now);
+  // Begins to drop frames of strangers, and ends it. A frame that is dropped is no work: to be
+  // called now and then without any.
+  void mind_floods(Instant now);
+  // Frames of strangers are dropped, for a flood.
+  bool guarded() const { return floods_.keeps_one_of() > 1; }
 
   // Its next frames may be received where they belong.
   void expect(Connection& connection) {
@@ -95,7 +100,6 @@ class Port final : public EventHandler {
   void take(const FrameIn& in, Instant now);
   void take_hello(const FrameIn& in, const slp_frame& frame, const slp_base& base, Instant now);
   void refuse(const FrameIn& in, const slp_frame& frame, Instant now);
-  void mind_floods(Instant now);
   void guard();
   void reply(const FrameIn& in, const uint8_t* bytes, size_t count);
   Connection* find(uint32_t number) const;

@@ -475,7 +475,11 @@ bool L2Provider::begin_sleep() {
 
 Instant L2Provider::next_timeout() {
   Instant next = std::min(connections_.next_timeout(), timers_.next());
-  for (const L2Listener* listener : listeners_) next = std::min(next, listener->next_timeout());
+  for (const L2Listener* listener : listeners_) {
+    next = std::min(next, listener->next_timeout());
+    // A frame that the kernel drops wakes nobody.
+    if (listener->guarded()) next = std::min(next, listeners_due_);
+  }
   for (const auto& seconds : left_seconds_) next = std::min(next, seconds->next_timeout());
   return next;
 }

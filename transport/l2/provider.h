@@ -149,6 +149,7 @@ class L2Listener final : public ListenerCore, private PortListener {
   // Ends those that took too long.
   size_t progress(Instant now);
   Instant next_timeout() const;
+  bool guarded() const { return port_->guarded() || (seconds_ != nullptr && seconds_->guarded()); }
 
  private:
   friend class L2Provider;

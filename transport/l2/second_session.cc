@@ -163,6 +163,7 @@ size_t SecondSessions::join_those_that_came(
 
 size_t SecondSessions::progress(Instant now,
                                 const std::function<bool(const wire::Uuid&)>& greeting) {
+  port_.mind_floods(now);
   size_t changed = coming_.expire(now);
   if (!coming_.all().empty()) changed += join_those_that_came(now, greeting);
   changed += std::erase_if(awaiting_, [&](const Awaiting& each) {

@@ -47,6 +47,7 @@ class SecondSessions final : private PortListener {
   // accepted. Returns how many changed.
   size_t progress(Instant now, const std::function<bool(const wire::Uuid&)>& greeting);
   Instant next_timeout() const;
+  bool guarded() const { return port_.guarded(); }
   // Somebody still awaits his: it outlives its listener for so long.
   bool awaited() const { return !awaiting_.empty(); }
 
