@@ -14,9 +14,11 @@
 #include <cstdint>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -104,6 +106,22 @@ TEST_CASE("contexts of one process share an interface", "[l2][xdp]") {
     one.exchange_messages(10'000);
     other.exchange_messages(10'000);
   }
+}
+
+TEST_CASE("an interface is opened while another thread closes it", "[l2][xdp]") {
+  NEEDS_XDP();
+  NothingLeftBehind audit;
+  std::array<std::string, 2> refused;
+  auto again_and_again = [](std::string& why) {
+    for (int i = 0; i < 20 && why.empty(); ++i) {
+      auto port = l2::open_xdp_carrier("left", 0);
+      if (!port.ok()) why = port.status().to_string();
+    }
+  };
+  std::thread other(again_and_again, std::ref(refused[1]));
+  again_and_again(refused[0]);
+  other.join();
+  CHECK(refused[0] + refused[1] == "");
 }
 
 TEST_CASE("more connections than an interface has sockets for are refused, and then taken again",

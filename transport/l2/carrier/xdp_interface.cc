@@ -100,8 +100,15 @@ struct Known {
   std::mutex lock;
   std::map<std::pair<uint64_t, int>, std::weak_ptr<XdpInterface>> own;
   std::map<std::pair<std::string, std::string>, std::weak_ptr<XdpInterface>> borrowed;
-  // Of whoever opens it; for an index of 0 by name.
-  std::map<std::pair<std::pair<uint64_t, int>, std::string>, std::shared_ptr<std::mutex>> opening;
+  // Of whoever opens it in that process, or lets go of it; for an index of 0 by name. A child never
+  // gets back one that another thread of its parent had.
+  struct Opening {
+    pid_t process;
+    std::pair<uint64_t, int> own;
+    std::string name;
+    auto operator<=>(const Opening&) const = default;
+  };
+  std::map<Opening, std::shared_ptr<std::mutex>> opening;
 };
 Known& known() {
   static auto* one = new Known();
@@ -126,7 +133,8 @@ std::shared_ptr<XdpInterface> opened(const Which& which) {
 std::shared_ptr<std::mutex> opening(const Which& which) {
   std::lock_guard guard(known().lock);
   const bool here = which.own.second != 0;
-  auto& found = known().opening[{which.own, here ? std::string() : which.borrowed.second}];
+  auto& found =
+      known().opening[{::getpid(), which.own, here ? std::string() : which.borrowed.second}];
   if (found == nullptr) found = std::make_shared<std::mutex>();
   return found;
 }
@@ -161,6 +169,7 @@ Result<std::shared_ptr<XdpInterface>> XdpInterface::of(const std::string& interf
     known().borrowed[which.borrowed] = made;
   else
     known().own[{which.own.first, made->place().index}] = made;
+  made->opening_ = one_at_a_time;  // last: a failure before ends it here, where the lock is held
   return made;
 }
 
@@ -240,7 +249,12 @@ Status XdpInterface::bind_first() {
 }
 
 XdpInterface::~XdpInterface() {
-  source_.reset();  // before its sockets go
+  {
+    // Who opens it anew meanwhile waits, as its claim is not free yet.
+    std::unique_lock<std::mutex> guard;
+    if (opening_ != nullptr && !forked()) guard = std::unique_lock(*opening_);
+    source_.reset();  // before its sockets go
+  }
   // A child has no such memory (MADV_DONTFORK): what lies there is somebody else's.
   if (forked()) return;
   for (auto& socket : sockets_) {

@@ -95,6 +95,8 @@ class XdpInterface {
   void take_back_late(XdpSocket& socket);
 
   std::unique_ptr<XdpSource> source_;
+  std::shared_ptr<std::mutex>
+      opening_;  // with whoever opens or closes it; null: it is not open yet
   int process_ = 0;
   uint8_t* memory_ = nullptr;
   Descriptor base_;  // has the memory and the two rings below; no frame is for it
