@@ -66,6 +66,10 @@ Result<Broker> Broker::open(const BrokerOptions& options) {
     Status works = OwnXdp::attach(options.interface).status();
     if (!works.ok() && works.code() != Code::kTryAgain) return works;
   }
+  std::unique_ptr<XdpAttacher> attacher;
+  if (options.xdp) {  // before the socket's file is there, which a refusal would leave
+    SLUICE_TRY(attacher, XdpAttacher::start(options.interface));
+  }
   SLUICE_TRY(sockaddr_un address, broker_address(options.path));
   Descriptor fd = broker_socket();
   if (fd.value() < 0) return no_descriptor(errno);
@@ -82,10 +86,6 @@ Result<Broker> Broker::open(const BrokerOptions& options) {
   if (!listens)
     return broker_failed(Code::kInvalidArgument, "the broker cannot listen at " + options.path,
                          errno);
-  std::unique_ptr<XdpAttacher> attacher;
-  if (options.xdp) {
-    SLUICE_TRY(attacher, XdpAttacher::start(options.interface));
-  }
   return Broker(options, std::move(fd), std::move(attacher));
 }
 
@@ -137,7 +137,7 @@ Status Broker::go_on_with_xdp() {
   if (attacher_->busy()) return Status();
   auto made = attacher_->made();
   if (made && made->ok()) return begin_xdp(*std::move(*made));
-  if (!xdp_) return Status();
+  if (!xdp_ || (!made && xdp_->loan != nullptr)) return Status();
   if (!made) {
     attacher_->attach();
     return Status();
