@@ -53,6 +53,7 @@ class Watched {
 struct Card {
   std::set<uint16_t> open;
   uint16_t next = kFirstFree;
+  size_t pairs = 0;
   std::string problem;
 };
 
@@ -65,6 +66,7 @@ class PretendedXdp final : public XdpSource {
   }
   Result<XdpSockets> sockets(uint32_t number) override {
     if (number >= kMostXdpPorts) card_.problem = "more sockets than an interface has";
+    if (++card_.pairs > 2 * kMostXdpPorts) card_.problem = "sockets without bound";
     return XdpSockets{any_descriptor(), any_descriptor()};
   }
   Result<PortClaim> open(uint32_t number, int receive, uint16_t port) override {
@@ -134,7 +136,7 @@ std::string problem_after(const Card& card, const LentSockets& lent) {
   return {};
 }
 
-std::string judge_loan(std::span<const Bytes> packets) {
+std::string judge_loan(std::span<const Bytes> packets, size_t& served) {
   std::array<int, 2> ends;
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0)
     return "no socket pair";
@@ -151,7 +153,11 @@ std::string judge_loan(std::span<const Bytes> packets) {
     if (packet.size() != sizeof(BrokerRequest) && lends.code() != Code::kCorrupt)
       return "a packet of another size was taken";
     if (!send_answer(broker.value(), lends)) return "the answer was not sent";
-    std::string problem = problem_of(receive(client.value()), lends);
+    const Came came = receive(client.value());
+    std::string problem = problem_of(came, lends);
+    if (lends.ok() && request->what == Ask::kXdpSockets && came.answer.number != request->number)
+      return "sockets of another number";
+    served += lends.ok() ? 1 : 0;
     if (problem.empty()) problem = problem_after(card, lent);
     if (!problem.empty()) return problem;
     if (lends.code() == Code::kCorrupt) break;
@@ -211,9 +217,11 @@ std::string judge_borrower(const Bytes& packet, size_t descriptors, size_t expec
 
 }  // namespace
 
-std::string judge_requests(std::span<const Bytes> packets) {
+std::string judge_requests(std::span<const Bytes> packets, size_t* served) {
   const Watched descriptors(160);
-  std::string problem = judge_loan(packets);
+  size_t count = 0;
+  std::string problem = judge_loan(packets, count);
+  if (served != nullptr) *served = count;
   if (problem.empty() && descriptors.left()) problem = "a descriptor of the broker's is left";
   return problem;
 }

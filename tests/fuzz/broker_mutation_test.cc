@@ -65,14 +65,24 @@ void mutate_everywhere(const Bytes& bytes, int step, const Check& check) {
 
 TEST_CASE("asks that are in order are served", "[fuzz][broker]") {
   const std::vector<Bytes> all = conversation();
-  CHECK(judge_requests(all).empty());
-  CHECK(judge_requests({}).empty());
+  size_t served = 0;
+  CHECK(judge_requests(all, &served).empty());
+  CHECK(served == all.size());
+  CHECK(judge_requests({}, &served).empty());
+  CHECK(served == 0);
+}
+
+TEST_CASE("who asks for more than there is has what there is", "[fuzz][broker]") {
+  size_t served = 0;
   std::vector<Bytes> greedy;
   for (uint32_t i = 0; i < 40; ++i) {
     greedy.push_back(request(Ask::kXdpSockets, 0, i));
     greedy.push_back(request(Ask::kXdpOpen, 0, i));
   }
-  CHECK(judge_requests(greedy).empty());
+  CHECK(judge_requests(greedy, &served).empty());
+  CHECK(served == 36 + 20);  // pairs of an interface, ports of a user
+  CHECK(judge_requests(std::vector<Bytes>(200, request(Ask::kXdpSockets)), &served).empty());
+  CHECK(served == 1 + 36);
 }
 
 TEST_CASE("every byte of every ask changed, deleted, doubled and cut", "[fuzz][broker]") {

@@ -324,8 +324,11 @@ TEST_CASE("a borrower has so many sockets, and one port for each, within its use
     CHECK(greedy.ask(numbered(0, 0), 1).code() == Code::kInvalidArgument);
     for (uint32_t i = 0; i < l2::kMostXdpPorts; ++i) {
       REQUIRE(greedy.ask(sockets_numbered(i), 2).ok());
-      REQUIRE(greedy.ask(sockets_numbered(i), 2).ok());  // those before are given up
+      auto again = greedy.ask(sockets_numbered(i), 2);  // those before get no frames
+      REQUIRE(again.ok());
+      CHECK(again->number == i);
     }
+    CHECK(greedy.ask(sockets_numbered(0), 2).code() == Code::kTryAgain);
     CHECK(greedy.ask(sockets_numbered(l2::kMostXdpPorts), 2).code() == Code::kTryAgain);
     CHECK(greedy.ask(sockets_numbered(l2::kMostXdpPorts + 1), 2).code() == Code::kInvalidArgument);
     CHECK(greedy.ask(numbered(l2::kMostXdpPorts, 0), 1).code() == Code::kInvalidArgument);

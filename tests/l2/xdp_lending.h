@@ -90,7 +90,8 @@ inline l2::BrokerConnection client() {
 // What listens in a broker's place and says what it is told to, as long as this lives.
 class PretendedBroker {
  public:
-  // To the n-th client that asks; kCancelled: nothing, it may wait.
+  // To the n-th ask; one client after the other, until it hangs up. kCancelled: nothing, the client
+  // may wait.
   explicit PretendedBroker(const std::function<Result<l2::Loan>(int)>& answer) {
     char name[] = "/tmp/sluice-broker-XXXXXX";
     REQUIRE(::mkdtemp(name) != nullptr);
@@ -104,15 +105,17 @@ class PretendedBroker {
     REQUIRE(::listen(fd.value(), 8) == 0);
     process_ = start([&] {
       std::vector<Descriptor> waiting;
-      for (int n = 0;; ++n) {
+      for (int n = 0;;) {
         Descriptor client(::accept4(fd.value(), nullptr, nullptr, SOCK_CLOEXEC));
         l2::BrokerRequest request;
-        if (::recv(client.value(), &request, sizeof(request), 0) != sizeof(request)) return 1;
-        const Result<l2::Loan> loan = answer(n);
-        if (loan.code() == Code::kCancelled)
-          waiting.push_back(std::move(client));
-        else if (!l2::send_answer(client.value(), loan))
-          return 2;
+        while (client.value() >= 0 &&
+               ::recv(client.value(), &request, sizeof(request), 0) == sizeof(request)) {
+          const Result<l2::Loan> loan = answer(n++);
+          if (loan.code() == Code::kCancelled)
+            waiting.push_back(std::move(client));
+          else if (!l2::send_answer(client.value(), loan))
+            return 2;
+        }
       }
     });
     ::setenv("SLUICE_L2_BROKER", path_.c_str(), 1);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include <sluice/base/descriptor.h>
+#include <sluice/l2/carrier/borrowed_xdp.h>
 #include <sluice/l2/carrier/broker.h>
 #include <sluice/l2/carrier/broker_wire.h>
 #include <sluice/l2/carrier/frames.h>
@@ -49,8 +51,8 @@ int open_with_few_descriptors() {
     size_t descriptors;
     Code code;
   };
-  // Tries that fail use nothing up.
-  for (size_t i = 0; i < l2::kMostXdpPorts; ++i) {
+  // Tries that fail use no port up, but a loan has 36 pairs of sockets besides those that it uses.
+  for (size_t i = 0; i < l2::kMostXdpPorts - 2; ++i) {
     auto taken = all_descriptors_but(1);
     if (l2::open_xdp_carrier("left", 0).code() != Code::kNoMemory) return 7;
   }
@@ -108,8 +110,33 @@ TEST_CASE("a borrower is told what to do where an older broker, or one that must
   PretendedBroker unset([](int) {
     return l2::broker_failed(Code::kUnsupported, "two queues; set SLUICE_L2_XDP_QUEUE=0");
   });
-  CHECK(told_to_borrower().find("SLUICE_L2_XDP_QUEUE=0 (in the environment of the broker)") !=
-        std::string::npos);
+  CHECK(told_to_borrower().find("; SLUICE_L2_XDP_QUEUE is the broker's: set it there and restart "
+                                "it") != std::string::npos);
+}
+
+// What a broker answers that numbers pairs of sockets by itself.
+Result<l2::Loan> numbers_by_itself(int asked) {
+  l2::Loan loan;
+  loan.fds = {Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+              Descriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))};
+  const sa_family_t any = AF_UNIX;
+  (void)::bind(loan.fds[1].value(), reinterpret_cast<const sockaddr*>(&any), sizeof(any));
+  if (asked > 0) loan.number = static_cast<uint32_t>(asked) - 1;
+  return loan;
+}
+
+TEST_CASE("sockets of another number than asked for are refused", "[l2][xdp][broker]") {
+  NEEDS_BORROWERS();
+  NothingLeftBehind audit;
+  PretendedBroker older(numbers_by_itself);
+  auto borrowed = l2::borrow_xdp("left");
+  INFO(borrowed.status().to_string());
+  REQUIRE(borrowed.ok());
+  CHECK((*borrowed)->sockets(0).ok());
+  const Status refused = (*borrowed)->sockets(0).status();  // again, as its rings failed
+  CHECK(refused == Code::kCorrupt);
+  CHECK(refused.detail().find("it is older than this program: restart it") !=
+        std::string_view::npos);
 }
 
 std::atomic<bool> first_is_over{false};
@@ -124,10 +151,17 @@ int open_two_interfaces(int asked) {
   char byte;
   if (::read(asked, &byte, 1) != 1) return 2;
   if (l2::open_xdp_carrier("two", 0).code() != Code::kInvalidArgument) return 3;
+  // Nor a child, which has no such thread, from the same one.
+  const pid_t child = start([] {
+    ::alarm(20);
+    return l2::open_xdp_carrier("one", 0).code() == Code::kInvalidArgument ? 0 : 1;
+  });
+  if (exit_code(child) != 0) return 5;
   return first_is_over ? 4 : 0;
 }
 
-TEST_CASE("who waits for a broker keeps nobody from another interface", "[l2][xdp][broker]") {
+TEST_CASE("who waits for a broker keeps nobody from another interface, nor a child",
+          "[l2][xdp][broker]") {
   NEEDS_BORROWERS();
   NothingLeftBehind audit;
   int asked[2];

@@ -216,5 +216,28 @@ TEST_CASE("while a card attaches or detaches, others are served, and the next bo
   CHECK(others_are_served());
 }
 
+TEST_CASE("while a card detaches, the broker has it, and no borrower that has gone",
+          "[l2][xdp][broker]") {
+  NEEDS_BORROWERS();
+  NothingLeftBehind audit;
+  SlowCard card;
+  Broking broker(lends_xdp(), 0, [&] { return card.take(); });
+  if (!card.begin()) return skip("seccomp", "no call can be held back here");
+  const auto holder = [] { return std::string(l2::OwnXdp::attach("left").status().detail()); };
+  {
+    l2::BrokerConnection borrower = client();
+    const pid_t lets_go = start([&] { return card.holds() && card.let_go() ? 0 : 1; });
+    auto loan = borrower.ask(about_left(l2::Ask::kXdp), 2);
+    CHECK(exit_code(lets_go) == 0);
+    REQUIRE(loan.ok());
+    REQUIRE(l2::announce_xdp(loan->fds[1].value()).ok());
+    CHECK(holder().find("process " + std::to_string(::getpid()) + " ") != std::string::npos);
+  }
+  REQUIRE(card.holds());
+  CHECK(holder().find("process " + std::to_string(card.broker) + " ") != std::string::npos);
+  REQUIRE(card.let_go());
+  CHECK(gone());
+}
+
 }  // namespace
 }  // namespace sluice::test

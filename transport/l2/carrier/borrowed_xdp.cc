@@ -21,6 +21,9 @@ constexpr Duration kAttachLimit = std::chrono::seconds(10);
 // its peer.
 constexpr Duration kPortLimit = std::chrono::seconds(2);
 
+constexpr const char* kOlderBroker =
+    "; it is older than this program: restart it with this version and --xdp";
+
 class BorrowedXdp final : public XdpSource {
  public:
   BorrowedXdp(BrokerConnection broker, const std::string& interface, Loan loan)
@@ -40,6 +43,11 @@ class BorrowedXdp final : public XdpSource {
     BrokerRequest request{.what = Ask::kXdpSockets};
     request.number = number;
     SLUICE_TRY(Loan loan, ask(request, 2));
+    // Frames would go to others than these.
+    if (loan.number != number)
+      return broker_failed(Code::kCorrupt, "the broker at " + broker_.path() +
+                                               " lends sockets of another number than asked for" +
+                                               kOlderBroker);
     return XdpSockets{std::move(loan.fds[0]), std::move(loan.fds[1])};
   }
   Result<PortClaim> open(uint32_t number, int, uint16_t port) override {
@@ -71,13 +79,20 @@ class BorrowedXdp final : public XdpSource {
   BrokerConnection broker_;
 };
 
+// The name of one that an XDP program has; empty: none is named.
+std::string setting_in(const std::string& text) {
+  const size_t at = text.find("SLUICE_L2_XDP_");
+  if (at == std::string::npos) return {};
+  return text.substr(at, text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", at) - at);
+}
+
 // What a borrower can do about it, where the broker's own words do not say.
 Status as_borrower(const Status& refused) {
   std::string why(refused.detail());
   if (refused.code() == Code::kCorrupt)
-    why += "; it is older than this program: restart it with this version and --xdp";
-  else if (why.find("SLUICE_L2_XDP_") != std::string::npos)
-    why += " (in the environment of the broker)";
+    why += kOlderBroker;
+  else if (const std::string setting = setting_in(why); !setting.empty())
+    why += "; " + setting + " is the broker's: set it there and restart it";
   return broker_failed(refused.code(), std::move(why), refused.os_error());
 }
 

@@ -24,8 +24,8 @@ enum class Ask : uint16_t {
   kPacketSocket = 1,  // of that port; answered with the socket and the port's claim
   kXdp,               // with the base socket and the queue's claim; the connection stays, and is
                       // the loan: when it closes, so does the loan. Over it:
-  kXdpSockets,        // with two sockets of that number, the next or one without a port; those that
-                      // had it are given up
+  kXdpSockets,        // with two sockets of that number, which the answer repeats: the next or one
+                      // without a port, whose sockets before get no frames any more
   kXdpOpen,           // frames to that port come to the sockets of that number; with its claim
   kXdpClose,          // that port's no more
 };

@@ -7,6 +7,9 @@ namespace sluice::l2 {
 namespace {
 
 constexpr int kTriesForPort = 64;
+// Pairs that a loan may have in the place of others: the borrower can keep those, and the memory
+// that the kernel has for them.
+constexpr size_t kMostReplaced = kMostXdpPorts;
 
 Result<Descriptor> copy_of(int fd) {
   Descriptor copy(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
@@ -22,6 +25,8 @@ LentXdp::~LentXdp() {
 
 void LentXdp::end() {
   for (Pair& pair : pairs_) close(pair);
+  // Until the card is done, the interface is this process's again.
+  (void)announce_xdp(own_->claim());
 }
 
 Result<Loan> LentXdp::first() {
@@ -51,12 +56,21 @@ Result<Loan> LentXdp::make_sockets(uint32_t number) {
   if (number == kMostXdpPorts)
     return broker_failed(Code::kTryAgain, std::to_string(kMostXdpPorts) +
                                               " ports of l2://xdp/ are lent; close connections");
+  const bool anew = number < pairs_.size();
+  if (anew && replaced_ == kMostReplaced)
+    return broker_failed(Code::kTryAgain,
+                         "sockets were asked for anew " + std::to_string(kMostReplaced) +
+                             " times; close all ports of l2://xdp/ there, and connect again");
   SLUICE_TRY(XdpSockets made, own_->sockets(number));
   Loan loan;
+  loan.number = number;
   Pair pair;
   SLUICE_TRY(pair.receive, copy_of(made.receive.value()));
   loan.fds = {std::move(made.receive), std::move(made.send)};
-  if (number == pairs_.size()) pairs_.emplace_back();
+  if (anew)
+    ++replaced_;
+  else
+    pairs_.emplace_back();
   pairs_[number] = std::move(pair);
   return loan;
 }

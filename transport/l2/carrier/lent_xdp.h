@@ -6,6 +6,8 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -55,6 +57,7 @@ class LentXdp {
   uid_t user_;
   LentSockets* ports_;
   std::vector<Pair> pairs_;
+  size_t replaced_ = 0;
 };
 
 }  // namespace sluice::l2
