@@ -11,10 +11,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -111,17 +112,32 @@ TEST_CASE("contexts of one process share an interface", "[l2][xdp]") {
 TEST_CASE("an interface is opened while another thread closes it", "[l2][xdp]") {
   NEEDS_XDP();
   NothingLeftBehind audit;
-  std::array<std::string, 2> refused;
-  auto again_and_again = [](std::string& why) {
-    for (int i = 0; i < 20 && why.empty(); ++i) {
+  constexpr int kRounds = 40;
+  constexpr Duration kStep = std::chrono::microseconds(100);
+  std::atomic<int> closing{0};
+  std::string refused;
+  // A little later in each round, so that some come while the program is detached.
+  std::thread other([&] {
+    for (int round = 1; round <= kRounds; ++round) {
+      while (closing < round) {}
+      for (const Instant begin = after(now(), kStep * (round % 8)); now() < begin;) {}
       auto port = l2::open_xdp_carrier("left", 0);
-      if (!port.ok()) why = port.status().to_string();
+      if (!port.ok()) refused = port.status().to_string();
+      closing = -round;
+      while (closing == -round) {}
     }
-  };
-  std::thread other(again_and_again, std::ref(refused[1]));
-  again_and_again(refused[0]);
+  });
+  for (int round = 1; round <= kRounds; ++round) {
+    {
+      auto port = l2::open_xdp_carrier("left", 0);
+      if (!port.ok()) refused = port.status().to_string();
+      closing = round;
+    }
+    while (closing != -round) {}
+    closing = 0;
+  }
   other.join();
-  CHECK(refused[0] + refused[1] == "");
+  CHECK(refused == "");
 }
 
 TEST_CASE("more connections than an interface has sockets for are refused, and then taken again",
