@@ -79,9 +79,9 @@ class BorrowedXdp final : public XdpSource {
   BrokerConnection broker_;
 };
 
-// The name of one that an XDP program has; empty: none is named.
+// The first setting that is named; empty: none is.
 std::string setting_in(const std::string& text) {
-  const size_t at = text.find("SLUICE_L2_XDP_");
+  const size_t at = text.find("SLUICE_");
   if (at == std::string::npos) return {};
   return text.substr(at, text.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_", at) - at);
 }
