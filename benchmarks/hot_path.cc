@@ -19,6 +19,8 @@
 
 #include <sluice/sluice.h>
 
+#include "benchmarks/must.h"
+
 namespace {
 
 using namespace sluice;
@@ -28,18 +30,9 @@ constexpr int64_t kTensorBytes = 64 * 1024;
 constexpr uint64_t kWarmUp = 200;
 constexpr int kTurns = 1'000'000;  // without a result: it hangs
 
-[[noreturn]] void fail(const char* what, const Status& status) {
-  std::fprintf(stderr, "hot_path: %s: %s\n", what, status.to_string().c_str());
-  std::exit(1);
-}
-void check(const Status& status, const char* what) {
-  if (!status.ok()) fail(what, status);
-}
-template <typename T>
-T must(Result<T> result, const char* what) {
-  if (!result.ok()) fail(what, result.status());
-  return std::move(result).value();
-}
+using bench::check;
+using bench::fail;
+using bench::must;
 Instant soon() { return after(now(), std::chrono::seconds(60)); }
 
 class Pair : private CompletionSink {

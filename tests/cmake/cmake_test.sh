@@ -10,11 +10,14 @@ with_command=OFF
 if [ "${1-}" = command ]; then with_command=ON; fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# What reads the standard library's headers most of its time reads them once. Bazel's build, without
-# this, finds includes that are missing.
-printf '#include <%s>\n' algorithm array atomic chrono cstring deque functional map memory mutex optional set span string unordered_map utility vector >"$work/std.h"
+# Most of a file's time goes to the standard library's headers, so they are compiled once. Includes
+# that are missing show in Bazel's build, which does not have this.
+printf '#include <%s>\n' algorithm array atomic chrono cstring deque functional map memory mutex \
+  optional set span string unordered_map utility vector >"$work/std.h"
 c++ -O0 -fPIC -std=gnu++20 -x c++-header "$work/std.h" -o "$work/std.h.gch"
-cmake -S "$root" -B "$work/build" -DCMAKE_BUILD_TYPE=None -DCMAKE_CXX_FLAGS="-O0 -include $work/std.h -Werror=invalid-pch" -DCMAKE_INSTALL_PREFIX="$work/usr" -DSLUICE_BUILD_COMMAND=$with_command >"$work/log"
+cmake -S "$root" -B "$work/build" -DCMAKE_BUILD_TYPE=None -DCMAKE_INSTALL_PREFIX="$work/usr" \
+  -DCMAKE_CXX_FLAGS="-O0 -include $work/std.h -Werror=invalid-pch" \
+  -DSLUICE_BUILD_COMMAND=$with_command >"$work/log"
 { cmake --build "$work/build" -j2 && cmake --install "$work/build"; } >>"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
 cmake -S "$root/tests/cmake/consumer" -B "$work/consumer" -DCMAKE_PREFIX_PATH="$work/usr" \
   -DREADME_PROGRAM="$(readlink -f "$root/examples/readme.cc")" >>"$work/log"

@@ -14,6 +14,7 @@
 
 #include <sluice/select/open.h>
 
+#include "benchmarks/must.h"
 #include "tests/verbs/fake_provider.h"
 
 using namespace sluice;
@@ -30,18 +31,9 @@ constexpr int64_t kBytes = 64;
 constexpr uint64_t kWarmUp = 200;
 constexpr int kTurns = 1'000'000;  // without a result: it hangs
 
-[[noreturn]] void fail(const char* what, const Status& status) {
-  std::fprintf(stderr, "hot_path: %s: %s\n", what, status.to_string().c_str());
-  std::exit(1);
-}
-void check(const Status& status, const char* what) {
-  if (!status.ok()) fail(what, status);
-}
-template <typename T>
-T must(Result<T> result, const char* what) {
-  if (!result.ok()) fail(what, result.status());
-  return std::move(result).value();
-}
+using bench::check;
+using bench::fail;
+using bench::must;
 Instant soon() { return after(now(), std::chrono::seconds(60)); }
 
 class CountedVerbs final : public verbs::FakeVerbs {

@@ -109,15 +109,16 @@ class WantWindows {
   std::unordered_map<uint64_t, Wanted> wanted_;
 };
 
-// What check_device_key() finds nothing wrong with.
-inline bool is_device_key(const RemoteKey& key, Right right) {
-  uint64_t end;
-  return (key.device_key | key.address) != 0 && has_right(key.rights, right) &&
-         !__builtin_add_overflow(key.address, key.length, &end);
-}
+// Requires: what check_device_key() does not take.
+Status wrong_device_key(const RemoteKey& key, Right right);
 // Errors: kInvalidArgument, kAccessDenied, of what would end the connection if the peer's device
 // had to refuse it.
-Status check_device_key(const RemoteKey& key, Right right);
+inline Status check_device_key(const RemoteKey& key, Right right) {
+  uint64_t end;
+  const bool right_one = (key.device_key | key.address) != 0 && has_right(key.rights, right) &&
+                         !__builtin_add_overflow(key.address, key.length, &end);
+  return right_one ? Status() : wrong_device_key(key, right);
+}
 
 }  // namespace sluice::proto
 

@@ -40,7 +40,7 @@ class DeviceTransfer final : public Transfer, private DeviceClient {
   void on_want_given_up(uint64_t token) override;
 
   Status check_key(const RemoteKey& key, Right right) const override {
-    return is_device_key(key, right) ? Status() : check_device_key(key, right);
+    return check_device_key(key, right);
   }
   void start_read(Operation* op, const RemoteKey& key, uint64_t offset) override {
     start_one_sided(op, key, offset, OperationState::kPulling);
