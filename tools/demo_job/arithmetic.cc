@@ -30,8 +30,41 @@ float value_at(uint32_t seed, uint32_t index) {
   return static_cast<float>(static_cast<int32_t>(x)) * 0x1p-31f;
 }
 
-void fill(uint32_t seed, size_t first, std::span<float> out) {
+// The two passes that make numbers. Written once and compiled twice on x86: for every processor,
+// and for AVX2, which multiplies eight integers at once and takes a quarter of the time.
+[[gnu::always_inline]] inline void fill_pass(uint32_t seed, size_t first, std::span<float> out) {
   for (size_t i = 0; i < out.size(); ++i) out[i] = value_at(seed, static_cast<uint32_t>(first + i));
+}
+
+[[gnu::always_inline]] inline void add_pass(uint32_t seed, size_t first, std::span<float> sums) {
+  for (size_t i = 0; i < sums.size(); ++i)
+    sums[i] += value_at(seed, static_cast<uint32_t>(first + i));
+}
+
+#if defined(__x86_64__)
+[[gnu::target("avx2")]] void fill_by_avx2(uint32_t seed, size_t first, std::span<float> out) {
+  fill_pass(seed, first, out);
+}
+
+[[gnu::target("avx2")]] void add_by_avx2(uint32_t seed, size_t first, std::span<float> sums) {
+  add_pass(seed, first, sums);
+}
+#endif
+
+// out[i] = the gradient's element first + i.
+void fill(uint32_t seed, size_t first, std::span<float> out) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return fill_by_avx2(seed, first, out);
+#endif
+  fill_pass(seed, first, out);
+}
+
+// sums[i] += the gradient's element first + i.
+void add(uint32_t seed, size_t first, std::span<float> sums) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2")) return add_by_avx2(seed, first, sums);
+#endif
+  add_pass(seed, first, sums);
 }
 
 // The server's average of one block: the workers' gradients in the order given.
@@ -45,11 +78,12 @@ void average_block(std::span<const float* const> gradients, size_t first, std::s
   for (float& value : out) value /= count;
 }
 
-// The same by another route: nothing received, one element after the other.
-float serial_average(std::span<const uint32_t> seeds, size_t index) {
-  float sum = value_at(seeds[0], static_cast<uint32_t>(index));
-  for (size_t w = 1; w < seeds.size(); ++w) sum += value_at(seeds[w], static_cast<uint32_t>(index));
-  return sum / static_cast<float>(seeds.size());
+// The same by another route: of nothing received, but of gradients made anew.
+void average_anew(std::span<const uint32_t> seeds, size_t first, std::span<float> out) {
+  fill(seeds[0], first, out);
+  for (size_t w = 1; w < seeds.size(); ++w) add(seeds[w], first, out);
+  const float count = static_cast<float>(seeds.size());
+  for (float& value : out) value /= count;
 }
 
 std::vector<uint32_t> seeds_of(uint32_t tensor, uint32_t workers, int64_t step) {
@@ -129,7 +163,7 @@ std::string check_gradients(const Model& model, uint32_t tensor, int64_t step,
       if (!wrong.empty()) return wrong;
     }
     average_block(received, first, {average.data(), length});
-    for (size_t i = 0; i < length; ++i) expected[i] = serial_average(seeds, first + i);
+    average_anew(seeds, first, {expected.data(), length});
     std::string wrong =
         difference("average of " + spec.name, average.data(), expected.data(), length, first);
     if (!wrong.empty()) return wrong;
@@ -157,7 +191,12 @@ void Reference::advance() {
     const std::vector<uint32_t> seeds = seeds_of(model_.tensors[t].id, workers_, step_);
     float* weights = weights_[t].get();
     const size_t elements = model_.tensors[t].elements;
-    for (size_t i = 0; i < elements; ++i) weights[i] -= kRate * serial_average(seeds, i);
+    std::array<float, kBlock> average;
+    for (size_t first = 0; first < elements; first += kBlock) {
+      const size_t length = std::min(kBlock, elements - first);
+      average_anew(seeds, first, {average.data(), length});
+      for (size_t i = 0; i < length; ++i) weights[first + i] -= kRate * average[i];
+    }
   }
   ++step_;
 }

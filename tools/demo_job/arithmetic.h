@@ -33,8 +33,8 @@ void fill_gradient(const GradientName& name, std::span<float> out);
 void average_and_update(std::span<const float* const> gradients, const float* weights, float* next,
                         size_t count);
 
-// Every byte of what the server received, and its average, against gradients made
-// anew and summed one element after the other. Empty if all agree.
+// Every byte of what the server received, and its average, against gradients made anew and their
+// average. Empty if all agree.
 std::string check_gradients(const Model& model, uint32_t tensor, int64_t step,
                             std::span<const float* const> received);
 
