@@ -144,6 +144,20 @@ def run(program, flags, before=(), **environment):
         env=dict(os.environ, **environment))
 
 
+LOST = 5  # kExitLost
+
+
+def run_over_wire(program, flags):
+    """Again, three times at most, while a raw frame was lost: tests beside this one fill the queue
+    that all interfaces share."""
+    for _ in range(3):
+        done = run(program, flags, WIRE)
+        if done.returncode != LOST:
+            break
+        print(done.stderr.strip(), file=sys.stderr)
+    return done
+
+
 class EveryBareProgram(unittest.TestCase):
     def test_prints_one_json_object_with_ordered_times(self):
         for program, flags, times in CASES:
@@ -167,12 +181,12 @@ class EveryBareProgram(unittest.TestCase):
             return
         for program, flags, times in WIRE_CASES:
             with self.subTest(program=program, flags=flags):
-                done = run(program, flags, WIRE)
+                done = run_over_wire(program, flags)
                 self.assertEqual(done.returncode, 0, done.stderr)
                 line = json.loads(done.stdout)
                 self.assertIs(line["verified"], True)
                 self.assertGreater(line[times]["min"], 0)
-                done = run(program, flags + ["--corrupt"], WIRE)
+                done = run_over_wire(program, flags + ["--corrupt"])
                 self.assertEqual(done.returncode, 4, done.stderr)
                 self.assertEqual(done.stdout, "")
 
