@@ -2,6 +2,8 @@
 #ifndef SLUICE_RECORDING_LINKS_H_
 #define SLUICE_RECORDING_LINKS_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -146,10 +148,14 @@ class RecordedDeviceLink final : public RecordedKind<DeviceLink>, private Device
     Result<bool> written = inner_->write(from, peer, cookie, notice);
     recorder_->note_move();
     if (!written.ok() || !*written) return written;
-    written_[cookie] += peer.length;
+    Written& so_far = written_[cookie];
+    so_far.bytes += peer.length;
+    so_far.under_way += peer.length;
     if (notice != nullptr) {
-      recorder_->note_message(EventKind::kSent, connection_, written_[cookie]);
+      recorder_->note_message(EventKind::kSent, connection_, so_far.bytes);
       written_.erase(cookie);
+    } else if (written_.size() >= most_written_) {
+      forget_ended();
     }
     return written;
   }
@@ -158,10 +164,26 @@ class RecordedDeviceLink final : public RecordedKind<DeviceLink>, private Device
     return inner_->cancel_moves(cookie);
   }
 
+  // Operations that are remembered while nothing of them may be under way.
+  static constexpr size_t kMostWritten = 256;
+  size_t remembered() const { return written_.size(); }
+
  private:
+  struct Written {
+    uint64_t bytes = 0;
+    uint64_t under_way = 0;
+  };
+  // A one-sided write has no notice, and nothing else says which piece is its last.
+  void forget_ended() {
+    std::erase_if(written_, [](const auto& each) { return each.second.under_way == 0; });
+    most_written_ = std::max(kMostWritten, 2 * written_.size());
+  }
   void transfer_done(uint64_t cookie, uint64_t length, const Status& status, Instant now) override {
     recorder_->note_poll();
-    if (!status.ok()) written_.erase(cookie);
+    if (auto found = written_.find(cookie); found != written_.end()) {
+      found->second.under_way -= std::min(length, found->second.under_way);
+      if (!status.ok()) written_.erase(found);
+    }
     transfer_->transfer_done(cookie, length, status, now);
   }
   // How much it was the sender knows.
@@ -175,7 +197,8 @@ class RecordedDeviceLink final : public RecordedKind<DeviceLink>, private Device
   }
 
   DeviceClient* transfer_ = nullptr;
-  std::map<uint64_t, uint64_t> written_;  // by operation, of those under way
+  std::map<uint64_t, Written> written_;  // by operation
+  size_t most_written_ = kMostWritten;
 };
 
 }  // namespace sluice::recording
