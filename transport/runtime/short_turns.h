@@ -12,8 +12,10 @@ namespace sluice {
 class ShortTurns {
  public:
   // The turn after so many short ones is whole, however much comes. A short one lasts half a
-  // millisecond at most (proto/turn_budget.h).
-  static constexpr uint32_t kMostInARow = 7;
+  // millisecond at most (proto/turn_budget.h). Until a whole one no RELEASE leaves: with 7, eight
+  // tensors in flight went out and came home together, and both ends waited in between
+  // (docs/performance.md, "Hand-overs in flight").
+  static constexpr uint32_t kMostInARow = 3;
 
   // `work`: what this turn has handled so far. True: it ends here.
   bool ends_after(size_t work) {
