@@ -1,6 +1,6 @@
 """Rules of this house: headers are included as <sluice/ROOM/file.h>."""
 
-load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
+load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library", "cc_test")
 
 # Folder in the tree -> folder under <sluice/...>. A room that is not listed has
 # no public headers.
@@ -48,3 +48,23 @@ def sluice_cc_test(name, deps = [], **kwargs):
         deps = deps + ["//tests/support:catch_main"],
         **kwargs
     )
+
+def sluice_cc_tests(name, envs, deps = [], size = "small", tags = [], variant_tags = {}, **kwargs):
+    """One Catch2 program, NAME, and a test of it for each environment: compiled and linked once.
+
+    envs: name of a test -> its environment. variant_tags: name of a test -> tags of this one."""
+    cc_binary(
+        name = name,
+        testonly = True,
+        deps = deps + ["//tests/support:catch_main"],
+        **kwargs
+    )
+    for test, env in envs.items():
+        native.sh_test(
+            name = test,
+            size = size,
+            srcs = [":" + name],
+            data = [":" + name],
+            env = env,
+            tags = tags + variant_tags.get(test, []),
+        )
