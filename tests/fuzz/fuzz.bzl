@@ -9,11 +9,10 @@ def fuzz_replay(name, srcs, deps, defines = [], size = "small"):
         size = size,
         srcs = srcs + [
             "input.h",
-            "replay.cc",
             "target.h",
         ],
         args = ["tests/fuzz/corpus/" + name],
         copts = ["-D" + d for d in defines],
         data = native.glob(["corpus/" + name + "/**"]),
-        deps = deps,
+        deps = deps + ["//tests/fuzz:replay"],
     )
