@@ -54,7 +54,7 @@ def guest_test(
         data = programs + data + ["//tests/lab:lab"],
         size = "large",
         timeout = timeout,
-        # One guest at a time, in no sandbox (the guest sees the machine's files), by name only.
-        tags = tags + ["exclusive", "local", "manual", tier],
+        # In no sandbox (the guest sees the machine's files), by name only.
+        tags = tags + ["local", "manual", tier],
         **kwargs
     )
