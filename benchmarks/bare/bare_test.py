@@ -148,8 +148,8 @@ LOST = 5  # kExitLost
 
 
 def run_over_wire(program, flags):
-    """Again, three times at most, while a raw frame was lost: tests beside this one fill the queue
-    that all interfaces share."""
+    """Runs it again, three times at most, if a raw frame was lost: tests beside this one may fill
+    the queue that all interfaces share."""
     for _ in range(3):
         done = run(program, flags, WIRE)
         if done.returncode != LOST:

@@ -20,8 +20,8 @@ namespace {
 
 constexpr uint64_t kWarmUpRounds = 200;
 
-// Nothing repeats a raw frame: for one that is lost both ends would wait without end. On a busy
-// machine some are, since the interfaces of all namespaces share a processor's queue of 1,000.
+// Nothing repeats a raw frame: after one is lost, both ends would wait without end. A busy machine
+// may lose one: interfaces of all namespaces share a queue of 1,000 frames for each processor.
 constexpr int kPatienceMs = 10'000;
 
 [[noreturn]] void lost() {

@@ -164,7 +164,7 @@ class RecordedDeviceLink final : public RecordedKind<DeviceLink>, private Device
     return inner_->cancel_moves(cookie);
   }
 
-  // Operations that are remembered while nothing of them may be under way.
+  // If so many operations are remembered, those are forgotten of which nothing is under way.
   static constexpr size_t kMostWritten = 256;
   size_t remembered() const { return written_.size(); }
 
@@ -173,7 +173,8 @@ class RecordedDeviceLink final : public RecordedKind<DeviceLink>, private Device
     uint64_t bytes = 0;
     uint64_t under_way = 0;
   };
-  // A one-sided write has no notice, and nothing else says which piece is its last.
+  // A one-sided write has no notice, and nothing else says which piece is its last. If one with a
+  // notice is among them, between two of its pieces, its message is recorded too short.
   void forget_ended() {
     std::erase_if(written_, [](const auto& each) { return each.second.under_way == 0; });
     most_written_ = std::max(kMostWritten, 2 * written_.size());
