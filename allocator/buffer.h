@@ -64,6 +64,8 @@ class Buffer {
   // Bytes the memory behind it really has: at least size_bytes().
   size_t capacity_bytes() const { return storage_ ? storage_->size() : 0; }
   const StorageRef& storage() const { return storage_; }
+  // data() is a device's address, and bytes() is not for the processor (device_memory.h).
+  bool in_device_memory() const { return storage_ && storage_->kind() == StorageKind::kDevice; }
 
   // Another shape over the same memory.
   // Errors: kInvalidArgument (does not fit capacity_bytes()); *this is unchanged.
@@ -119,6 +121,8 @@ class Tensor {
   // A peer's tensor is only as immutable as its owner: copy it (acquire_stable of
   // the exchange) before checking and then using a value that must not change.
   bool owned_by_peer() const { return storage_ && storage_->kind() == StorageKind::kPeer; }
+  // As Buffer::in_device_memory().
+  bool in_device_memory() const { return storage_ && storage_->kind() == StorageKind::kDevice; }
 
   // `length` bytes from `offset` as a vector of uint8, sharing the memory.
   // Errors: kInvalidArgument (outside the tensor).

@@ -58,6 +58,8 @@ template <typename Managed>
 Result<Handle<Managed>> exported(StorageRef storage, const TensorDescriptor& descriptor,
                                  bool read_only) {
   if (!storage) return invalid("an empty handle has no memory to export");
+  if (storage->kind() == StorageKind::kDevice)
+    return unsupported("what device its memory is of nobody told; copy it to host memory first");
   DataType dtype = descriptor.dtype();
   bool padded = kVersioned<Managed> && dtype.bits % 8 != 0 && dtype.lanes == 1;
   if (!same_bytes(dtype, padded)) {

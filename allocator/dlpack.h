@@ -36,9 +36,9 @@ using LegacyDlpackTensor = std::unique_ptr<DLManagedTensor, DlpackRelease>;
 // Ownership: the export holds the memory until its deleter runs, on any thread, also after
 // endpoint and context ended. A Tensor is shared and exported read-only; a Buffer is
 // exported writable and taken only if the result is ok.
-// Errors: kInvalidArgument (empty handle), kUnsupported (vectors of elements below 8 bits
-// that do not fill whole bytes; in the legacy form, which cannot say that elements are
-// padded to bytes, also single ones).
+// Errors: kInvalidArgument (empty handle), kUnsupported (device memory; vectors of elements
+// below 8 bits that do not fill whole bytes; in the legacy form, which cannot say that
+// elements are padded to bytes, also single ones).
 Result<DlpackTensor> to_dlpack(const Tensor& tensor);
 Result<DlpackTensor> to_dlpack(Buffer&& buffer);
 // The legacy form cannot say "read-only": the caller answers for a consumer that does not

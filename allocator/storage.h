@@ -14,6 +14,7 @@ enum class StorageKind : uint8_t {
   kArena,    // our own arena: can be mapped by peers and registered with devices
   kPeer,     // read-only view of a peer's arena; ends with a RELEASE to it
   kForeign,  // the program's own memory, wrapped
+  kDevice,   // a device's: the processor must not use its addresses (device_memory.h)
 };
 
 // Shared ownership, because a published tensor is read by several receivers, the
@@ -45,11 +46,12 @@ class Storage {
  protected:
   Storage() = default;
   ~Storage() = default;
-  // Starts a new life with one reference. Arena memory is writable, a peer's is not;
+  // Starts a new life with one reference. Arena and device memory is writable, a peer's is not;
   // `foreign_writable` says it for the program's own.
   void reset(std::byte* data, size_t size, StorageKind kind, Release release,
              bool foreign_writable = false) noexcept {
-    writable_ = kind == StorageKind::kArena || (kind == StorageKind::kForeign && foreign_writable);
+    writable_ = kind == StorageKind::kArena || kind == StorageKind::kDevice ||
+                (kind == StorageKind::kForeign && foreign_writable);
     data_ = data;
     size_ = size;
     kind_ = kind;

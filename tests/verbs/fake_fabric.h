@@ -158,6 +158,7 @@ class Fabric {
   // fake_memory.cc
   ibv_mr* register_memory(ibv_pd* pd, uint64_t address, size_t length, int access,
                           bool device_memory);
+  void map_dma_buf(Mr& mr, uint64_t offset, int fd);
   bool local_access(const Qp& qp, const ibv_sge& sge, bool write, const char* what);
   bool remote_access(const Qp& qp, uint32_t rkey, uint64_t address, uint64_t length,
                      unsigned right);

@@ -26,8 +26,8 @@ bool inside(uint64_t start, uint64_t size, uint64_t address, uint64_t length) {
 }
 
 uint8_t* bytes_of(const Mr& mr, uint64_t address) {
-  if (mr.device_memory) return nullptr;
   if (mr.alias != nullptr) return static_cast<uint8_t*>(mr.alias) + (address - mr.alias_start);
+  if (mr.device_memory) return nullptr;
   return reinterpret_cast<uint8_t*>(address);
 }
 
@@ -89,7 +89,21 @@ ibv_mr* Fabric::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64
       (S_ISREG(file.st_mode) && offset + length > static_cast<uint64_t>(file.st_size))) {
     return errno = EINVAL, nullptr;
   }
-  return register_memory(pd, iova, length, access, true);
+  ibv_mr* registered = register_memory(pd, iova, length, access, true);
+  if (registered != nullptr && S_ISREG(file.st_mode))
+    map_dma_buf(*mrs_.find(registered), offset, fd);
+  return registered;
+}
+
+// The device's own way to the bytes. What is no file has none.
+void Fabric::map_dma_buf(Mr& mr, uint64_t offset, int fd) {
+  const uint64_t before = offset % page_bytes();
+  mr.alias_bytes = before + mr.base.length;
+  void* alias = ::mmap(nullptr, mr.alias_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                       static_cast<off_t>(offset - before));
+  if (alias == MAP_FAILED) return misuse("the fabric could not map a dma-buf");
+  mr.alias = alias;
+  mr.alias_start = reinterpret_cast<uint64_t>(mr.base.addr) - before;
 }
 
 ibv_mr* Fabric::register_memory(ibv_pd* pd, uint64_t address, size_t length, int access,

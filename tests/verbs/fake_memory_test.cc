@@ -268,7 +268,8 @@ TEST_CASE("a device reads and writes pages that the program may not touch",
   ::munmap(pages, 2 * kPage);
 }
 
-TEST_CASE("device memory is counted and its bytes are left alone", "[verbs][fake][memory]") {
+TEST_CASE("device memory without a file is counted and its bytes are left alone",
+          "[verbs][fake][memory]") {
   FakePair p;
   CHECK(p.fake.reg_dmabuf_mr(p.b.pd, 0, 4096, 0x10000, -1, kEverything) == nullptr);
   CHECK(errno == EBADF);

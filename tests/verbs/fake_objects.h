@@ -63,7 +63,7 @@ struct Mr {
   int access = 0;
   uint64_t pinned = 0;
   uint64_t windows = 0;
-  bool device_memory = false;  // of a dma-buf: no bytes behind it
+  bool device_memory = false;  // of a dma-buf: it has bytes if that is a file
 };
 
 struct Qp;

@@ -361,6 +361,7 @@ class Exchange final : private WantHandler, private ProgressHook {
                         const WantRequest& request);
   void supply(internal::PeerEntry* peer, uint64_t token, bool into,
               internal::PublicationRecord* publication);
+  Status copy_for_hosts(internal::PublicationRecord* record);
   bool deliver_locally(internal::FetchRecord* record);
   void deliver_local(internal::FetchRecord* record, internal::PublicationRecord* publication);
   void finish(internal::FetchRecord* record, Completion&& completion);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <sluice/allocator/device_storage.h>
 #include <sluice/base/counters.h>
 #include <sluice/exchange/exchange.h>
 #include <sluice/runtime/context_core.h>
@@ -324,7 +325,11 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
   if (record->status.ok() && record->into && record->tensor) {
     const TensorDescriptor& from = record->tensor.descriptor();
     bool fits = from.is_compact() && from.same_layout(record->destination.descriptor());
-    if (fits) {
+    const bool device = record->tensor.in_device_memory() || record->destination.in_device_memory();
+    if (fits && device) {
+      record->status = copy_device_bytes(record->destination, record->tensor);
+      record->receipt.copied_bytes += record->tensor.size_bytes();
+    } else if (fits) {
       size_t bytes = record->tensor.size_bytes();
       ContextCore& core = ContextCore::of(context_);
       copy_shared(core.helper(), record->destination.data(), record->tensor.data(), bytes,

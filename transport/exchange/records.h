@@ -194,6 +194,7 @@ struct PublicationRecord final : CompletionSink {
   KeyEntry* entry = nullptr;
   uint64_t step = 0;
   Tensor tensor;
+  Tensor host;  // a copy of it for paths that do not reach its device; empty: none was needed
   int readers = 1;
   int readers_done = 0;
   int loans = 0;  // supplies under way

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <sluice/allocator/device_storage.h>
 #include <sluice/base/counters.h>
 #include <sluice/exchange/exchange.h>
 #include <sluice/runtime/peer_account.h>
@@ -233,6 +234,13 @@ void Exchange::refuse_waiting(KeyEntry* entry, uint64_t step) {
   }
 }
 
+// One copy out of device memory does for all readers.
+Status Exchange::copy_for_hosts(PublicationRecord* record) {
+  if (record->host) return Status();
+  SLUICE_TRY(record->host, copy_to_host(context_.arena(), record->tensor));
+  return Status();
+}
+
 void Exchange::supply(PeerEntry* peer, uint64_t token, bool into, PublicationRecord* record) {
   ++record->loans;
   PostOptions options;
@@ -241,7 +249,11 @@ void Exchange::supply(PeerEntry* peer, uint64_t token, bool into, PublicationRec
   const bool view = !into && peer->views;
   const Duration limit = view ? options_.view_timeout : options_.supply_timeout;
   options.deadline = limit > Duration(0) ? after(context_.now(), limit) : kNever;
-  Result<OperationId> posted = peer->core->post_supply(token, record->tensor, options);
+  const bool by_host = record->tensor.in_device_memory() && !peer->core->reaches(record->tensor);
+  const Status ready = by_host ? copy_for_hosts(record) : Status();
+  Result<OperationId> posted =
+      ready.ok() ? peer->core->post_supply(token, by_host ? record->host : record->tensor, options)
+                 : Result<OperationId>(ready);
   if (posted.ok()) return;
   --record->loans;
   (void)peer->core->refuse_want(token, posted.code());

@@ -19,6 +19,7 @@ class DeviceTransfer final : public Transfer, private DeviceClient {
   bool has_work() const override { return moving() && !control_.blocked(); }
   size_t progress() override { return post_some(pulling_) + post_some(pushing_); }
   Path bulk_path() const override { return link_.bulk_path(); }
+  bool reaches(DeviceStorage& memory) override { return link_.reaches(memory); }
 
   Started describe(Operation* op, wire::Offer& offer) override;
   uint8_t supply_flags(const Operation& op) const override {

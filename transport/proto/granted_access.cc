@@ -21,6 +21,12 @@ Result<RemoteKey> GrantedAccess::add(const StorageRef& storage, std::byte* data,
                                      const GrantOptions& options) {
   SLUICE_RETURN_IF_ERROR(connection_.check_connected());
   if (!storage) return invalid("an empty buffer cannot be granted");
+  if (DeviceStorage* device = DeviceStorage::of(storage);
+      device != nullptr && !transfer_.reaches(*device)) {
+    return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
+                  "a peer reaches device memory only over an RDMA device that imports its dma-buf; "
+                  "send or publish it, or grant host memory");
+  }
   bool atomics = connection_.traits.properties.capabilities.has(Capability::kAtomics);
   if (has_right(options.rights, Right::kAtomic) && !atomics) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,

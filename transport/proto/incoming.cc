@@ -4,7 +4,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include <sluice/allocator/device_storage.h>
 #include <sluice/base/fault_point.h>
 
 #include "transport/proto/errors.h"
@@ -17,17 +19,34 @@ constexpr size_t kMostSteps = 4;
 
 }  // namespace
 
-void Incoming::read_inline(Operation* op, PayloadReader& payload, uint64_t total) {
+Status Incoming::read_inline(Operation* op, PayloadReader& payload, uint64_t total) {
   uint64_t left = total;
+  Status placed;
   for (Buffer& buffer : op->completion.buffers) {
     uint64_t take = std::min<uint64_t>(left, buffer.size_bytes());
-    if (take > 0) payload.read(buffer.bytes().first(take));
+    if (buffer.in_device_memory()) [[unlikely]] {
+      if (Status ended = read_to_device(op, payload, buffer, take); !ended.ok()) placed = ended;
+    } else if (take > 0) {
+      payload.read(buffer.bytes().first(take));
+    }
     left -= take;
     if (left == 0) break;
   }
   op->moved = total;
   count_copies(op, connection_.counters, total, connection_.traits.inline_in);
   connection_.counters.bytes_received += total;
+  return placed;
+}
+
+// One copy more, out of what the control message was in.
+Status Incoming::read_to_device(Operation* op, PayloadReader& payload, const Buffer& buffer,
+                                uint64_t bytes) {
+  if (bytes == 0) return Status();
+  std::vector<std::byte> host(bytes);
+  payload.read(host);
+  op->completion.receipt.copied_bytes += bytes;
+  connection_.counters.copied_bytes += bytes;
+  return copy_from_host(buffer, host);
 }
 
 Status Incoming::fetch(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments,
@@ -44,8 +63,7 @@ Status Incoming::accept(Operation* op, const wire::Offer& offer, PayloadReader& 
   if ((offer.flags & wire::Offer::kInline) == 0) {
     return fetch(op, offer.id, std::span(offer.segments.data(), offer.segment_count), offer.total);
   }
-  read_inline(op, payload, offer.total);
-  finish(op);
+  finish(op, read_inline(op, payload, offer.total));
   return Status();
 }
 
@@ -160,15 +178,15 @@ Placement Incoming::find_place(Operation* op, uint64_t offset, uint64_t length) 
   return placement;
 }
 
-void Incoming::finish(Operation* op) {
+void Incoming::finish(Operation* op, Status status) {
   fault_point("session.placed");
   if (op->engaged) transfer_.release_peer_memory(op);
-  if (op->peer_id != 0) control_.send_done(op->peer_id, Code::kOk, op->moved);
+  if (op->peer_id != 0) control_.send_done(op->peer_id, status.code(), op->moved);
   if (op->kind == OperationKind::kWant && op->completion.tensor) {
     // A fresh tensor: its memory was only lent to buffers while it was filled.
     op->completion.buffers.clear();
   }
-  conclude(op, Status());
+  conclude(op, std::move(status));
 }
 
 }  // namespace sluice::proto

@@ -26,8 +26,9 @@ class Incoming final : private PopulationWaiter {
            Transfer& transfer)
       : connection_(connection), operations_(operations), control_(control), transfer_(transfer) {}
 
-  // Payload that came in the control message. Requires: it fits.
-  void read_inline(Operation* op, PayloadReader& payload, uint64_t total);
+  // Payload that came in the control message. Requires: it fits. Errors: of device memory, what the
+  // device says.
+  Status read_inline(Operation* op, PayloadReader& payload, uint64_t total);
   // Gets the bytes of the peer's offer. Errors: kCorrupt.
   Status fetch(Operation* op, uint64_t offer_id, std::span<const wire::Segment> segments,
                uint64_t total);
@@ -46,8 +47,8 @@ class Incoming final : private PopulationWaiter {
   // Rooms that are ready.
   bool has_work() const { return rooms_ready_; }
   size_t progress();
-  // All bytes are in place: tells the peer, and completes.
-  void finish(Operation* op);
+  // All bytes are in place, or why not: tells the peer, and completes.
+  void finish(Operation* op, Status status = Status());
   // Completes as soon as no device can reach the operation's memory.
   void conclude(Operation* op, Status status) {
     if (op->engaged && transfer_.fence(op, status)) return;
@@ -55,6 +56,8 @@ class Incoming final : private PopulationWaiter {
   }
 
  private:
+  Status read_to_device(Operation* op, PayloadReader& payload, const Buffer& buffer,
+                        uint64_t bytes);
   void allocation_ready() noexcept override;
   void give(Operation* op, Buffer buffer, const TensorDescriptor& layout);
   // False: the operation has ended. Requires: the room is ready.

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include <sluice/allocator/device_storage.h>
 #include <sluice/base/counters.h>
 
 #include "transport/proto/errors.h"
@@ -125,10 +126,10 @@ Status Matching::on_message(const wire::TaggedInline& message, PayloadReader& pa
   op->match.tag = message.tag;
   op->total = total;
   op->completion.receipt.bytes = total;
-  incoming_.read_inline(op, payload, total);
+  Status placed = incoming_.read_inline(op, payload, total);
   consumed(total);
-  if (message.report) control_.send_done(message.id, Code::kOk, total);
-  operations_.complete(op, Status());
+  if (message.report) control_.send_done(message.id, placed.code(), total);
+  operations_.complete(op, std::move(placed));
   return Status();
 }
 
@@ -179,9 +180,14 @@ Status Matching::take_unexpected(Operation* op, UnexpectedQueue::Iterator messag
   }
   ConstBytes left = message->total > 0 ? ConstBytes(message->payload.bytes()).first(message->total)
                                        : ConstBytes();
+  Status placed;
   for (Buffer& buffer : op->completion.buffers) {
     size_t take = std::min(left.size(), buffer.size_bytes());
-    if (take > 0) std::memcpy(buffer.data(), left.data(), take);
+    if (buffer.in_device_memory()) [[unlikely]] {
+      if (Status ended = copy_from_host(buffer, left.first(take)); !ended.ok()) placed = ended;
+    } else if (take > 0) {
+      std::memcpy(buffer.data(), left.data(), take);
+    }
     left = left.subspan(take);
   }
   // Into the queue, and out of it again.
@@ -193,8 +199,8 @@ Status Matching::take_unexpected(Operation* op, UnexpectedQueue::Iterator messag
   bool report = message->report;
   drop(message);
   consumed(op->total);
-  if (report) control_.send_done(op->peer_id, Code::kOk, op->total);
-  operations_.complete_later(op, Status());
+  if (report) control_.send_done(op->peer_id, placed.code(), op->total);
+  operations_.complete_later(op, std::move(placed));
   return Status();
 }
 

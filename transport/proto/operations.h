@@ -28,6 +28,15 @@ inline void unlink(Operation* op) {
   if (op->list != nullptr) op->list->remove(op);
 }
 
+// The processor may read what it sends.
+inline bool sends_host_memory(const Operation& op) {
+  for (const Tensor& tensor : op.tensors) {
+    if (tensor.in_device_memory()) [[unlikely]]
+      return false;
+  }
+  return true;
+}
+
 // Counts payload bytes that went by a way of this cost.
 inline void count_copies(Operation* op, EndpointCounters& counters, uint64_t bytes,
                          const CopyCost& cost) {

@@ -81,7 +81,7 @@ void SendQueue::withdraw(const Operation& op) {
 bool SendQueue::leaves_with_room(const Operation& op) const {
   bool waits_for_room = op.state == OperationState::kQueued && !waits_for_credit_;
   return waits_for_room && op.kind == OperationKind::kSend && op.level == Level::kSourceReusable &&
-         op.total <= connection_.traits.inline_bytes;
+         op.total <= connection_.traits.inline_bytes && sends_host_memory(op);
 }
 
 // A message that is over once it is on its way spares the peer an answer if it goes eager. Without
@@ -94,7 +94,8 @@ bool SendQueue::prefer_eager(uint64_t total) const {
 // A small message of one segment that nobody wants to hear of again, with room and credit
 // for it: over before the call returns, without an operation. False: take the long way.
 bool SendQueue::send_at_once(Tag tag, const Tensor& segment, OperationId& id) {
-  if (waiting() || control_.blocked() || control_.waiting()) return false;
+  if (waiting() || control_.blocked() || control_.waiting() || segment.in_device_memory())
+    return false;
   ConstBytes payload = segment.bytes();
   uint64_t total = payload.size();
   if (!credits_.may_send(total)) return false;
@@ -129,8 +130,8 @@ Started SendQueue::start(Operation* op) {
 
 Started SendQueue::start_send(Operation* op) {
   const bool over_when_sent = op->level == Level::kSourceReusable;
-  bool eager =
-      op->total <= connection_.traits.inline_bytes || (over_when_sent && prefer_eager(op->total));
+  const bool eager = sends_host_memory(*op) && (op->total <= connection_.traits.inline_bytes ||
+                                                (over_when_sent && prefer_eager(op->total)));
   if (!credits_.may_send(eager ? op->total : 0)) {
     waits_for_credit_ = true;
     return Started::kBlocked;

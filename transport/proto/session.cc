@@ -82,6 +82,7 @@ Session::Session(SessionParts parts)
       granted_(connection_, operations_, control_, sends_, incoming_, *transfer_,
                std::move(parts.random)),
       wants_(*this, connection_, operations_, control_, sends_, *transfer_),
+      bounce_(connection_, operations_, *transfer_, sends_, matching_, requests_, wants_),
       ends_(connection_, operations_, control_, sends_, incoming_, *transfer_),
       farewell_(connection_, operations_, ends_, control_, sends_),
       liveness_(connection_, control_) {

@@ -13,6 +13,7 @@
 #include <sluice/allocator/arena.h>
 #include <sluice/api/endpoint.h>
 #include <sluice/base/process_mark.h>
+#include <sluice/proto/bounce.h>
 #include <sluice/proto/connection.h>
 #include <sluice/proto/connection_ticket.h>
 #include <sluice/proto/control_queue.h>
@@ -92,25 +93,37 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   // EndpointCore.
   Result<OperationId> post_send(Tag tag, std::span<const Tensor> segments,
                                 const PostOptions& options) override {
+    if (bounce_.needed(segments)) [[unlikely]]
+      return bounce_.post_send(tag, segments, options);
     return sends_.post_send(tag, segments, options);
   }
   Result<OperationId> post_receive(TagMatch match, std::span<Buffer> segments,
                                    const PostOptions& options) override {
+    if (bounce_.needed(std::span<const Buffer>(segments))) [[unlikely]]
+      return bounce_.post_receive(match, segments, options);
     return matching_.post_receive(match, segments, options);
   }
   Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into,
                                 const PostOptions& options) override {
+    if (bounce_.needed(into)) [[unlikely]]
+      return bounce_.post_read(key, offset, into, options);
     return requests_.post_read(key, offset, into, options);
   }
   Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
                                  const PostOptions& options) override {
+    if (bounce_.needed(from)) [[unlikely]]
+      return bounce_.post_write(key, offset, from, options);
     return requests_.post_write(key, offset, from, options);
   }
   Result<OperationId> post_atomic(const RemoteKey& key, uint64_t offset, const Atomic& request,
                                   Buffer& result, const PostOptions& options) override {
+    if (bounce_.needed(result)) [[unlikely]]
+      return bounce_.post_atomic(key, offset, request, result, options);
     return requests_.post_atomic(key, offset, request, result, options);
   }
   Result<OperationId> post_want(WantOptions& want, const PostOptions& options) override {
+    if (bounce_.needed(want.destination)) [[unlikely]]
+      return bounce_.post_want(want, options);
     return requests_.post_want(want, options);
   }
   Result<size_t> post_wants(const WantOptions& want, std::span<const PostOptions> options,
@@ -119,8 +132,11 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   }
   Result<OperationId> post_supply(uint64_t token, const Tensor& tensor,
                                   const PostOptions& options) override {
+    if (bounce_.needed(tensor)) [[unlikely]]
+      return bounce_.post_supply(token, tensor, options);
     return wants_.post_supply(token, tensor, options);
   }
+  bool reaches(const Tensor& tensor) override { return !bounce_.needed(tensor); }
   Status refuse_want(uint64_t token, Code code) override { return wants_.refuse(token, code); }
   Status cancel(OperationId id) override;
   Result<RemoteKey> grant(const Buffer& memory, const GrantOptions& options) override {
@@ -185,6 +201,7 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   Requests requests_;
   GrantedAccess granted_;
   WantTable wants_;
+  Bounce bounce_;
   OperationEnds ends_;
   Farewell farewell_;
   Liveness liveness_;

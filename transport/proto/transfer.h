@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 
+#include <sluice/allocator/device_storage.h>
 #include <sluice/api/endpoint.h>
 #include <sluice/proto/connection.h>
 #include <sluice/proto/control_queue.h>
@@ -62,6 +63,9 @@ class Transfer : public OperationKeeper {
   virtual size_t progress() = 0;
   // What takes bulk bytes.
   virtual Path bulk_path() const { return traits_.properties.path; }
+
+  // Whether the path reads and writes device memory where it is.
+  virtual bool reaches(DeviceStorage& /*memory*/) { return false; }
 
   // Out.
 

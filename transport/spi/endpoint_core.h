@@ -57,6 +57,9 @@ class EndpointCore {
   // (Level::kConsumed): ok, or why it did not get it.
   virtual Result<OperationId> post_supply(uint64_t token, const Tensor& tensor,
                                           const PostOptions& options) = 0;
+  // Whether the path reads the tensor where it is. If not, of device memory, each supply copies it
+  // to host memory first.
+  virtual bool reaches(const Tensor& tensor) = 0;
   // Refuses a request; the peer's want ends with `code`.
   virtual Status refuse_want(uint64_t token, Code code) = 0;
 

@@ -74,6 +74,7 @@ template <>
 class Forwarding<DeviceLink> : public ForwardingBase<DeviceLink> {
  public:
   using ForwardingBase::ForwardingBase;
+  bool reaches(DeviceStorage& memory) override { return inner_->reaches(memory); }
   Path bulk_path() const override { return inner_->bulk_path(); }
   uint64_t uncopied_in(uint64_t bytes) override { return inner_->uncopied_in(bytes); }
   uint64_t uncopied_out(uint64_t bytes) override { return inner_->uncopied_out(bytes); }

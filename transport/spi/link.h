@@ -25,6 +25,8 @@
 
 namespace sluice {
 
+class DeviceStorage;  // sluice/allocator/device_storage.h
+
 using ConstBytes = std::span<const std::byte>;
 using MutableBytes = std::span<std::byte>;
 
@@ -289,6 +291,9 @@ class DeviceLink : public Link {
   // Once, by the session, before anything else. Both outlive the link's last call.
   virtual void set_client(LinkClient* session, DeviceClient* transfer) = 0;
 
+  // Whether the device reads and writes this memory of another device where it is: asked before
+  // each operation on it. A link that says so finds it by its addresses in the calls below.
+  virtual bool reaches(DeviceStorage& /*memory*/) { return false; }
   // What takes bytes between windows; traits().properties.path but where a link has two.
   virtual Path bulk_path() const { return traits().properties.path; }
   // Of `bytes` that have come by read() or the peer's write(), as many as we did not copy

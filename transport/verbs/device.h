@@ -130,7 +130,7 @@ class Device final : public EventHandler {
   ibv_context* handle_ = nullptr;
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* channel_ = nullptr;
-  std::unique_ptr<Registrar> registrar_;
+  std::shared_ptr<Registrar> registrar_;  // device memory asks whether it is still there
   struct Buried {
     ibv_qp* qp;
     ibv_cq* cq;

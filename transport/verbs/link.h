@@ -50,6 +50,11 @@ class VerbsLink final : public DeviceLink, private proto::DirectClient {
   void device_failed(const DeviceEvent& event, const Status& why);
   void unplugged(const Status& why);
 
+  // DeviceLink.
+  bool reaches(DeviceStorage& memory) override {
+    return !closed() && connection_->queue().device().registrar().reaches(memory);
+  }
+
   // Link.
   const LinkTraits& traits() const override { return traits_; }
   bool send(ConstBytes header, std::span<const ConstBytes> payload) override;

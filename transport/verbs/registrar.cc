@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include <sluice/base/clock.h>
 #include <sluice/base/counters.h>
@@ -17,6 +19,8 @@ constexpr const char* kOrigin = "verbs/registrar";
 Counter extents_registered("verbs.extents_registered");
 Counter registrations_refused("verbs.registrations_refused");
 Counter registered_on_demand("verbs.registered_on_demand");
+Counter device_memory_registered("verbs.device_memory_registered");
+Counter device_memory_refused("verbs.device_memory_refused");
 
 std::string mebibytes(uint64_t bytes) {
   return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
@@ -74,11 +78,11 @@ Status memlock_error(uint64_t more, uint64_t pinned, int os_error) {
 
 }  // namespace
 
-Result<std::unique_ptr<Registrar>> Registrar::attach(VerbsApi& api, ibv_pd* pd,
+Result<std::shared_ptr<Registrar>> Registrar::attach(VerbsApi& api, ibv_pd* pd,
                                                      std::shared_ptr<Arena> arena,
                                                      const RegistrarOptions& options) {
   Instant start = now();
-  std::unique_ptr<Registrar> registrar(new Registrar(api, pd, std::move(arena), options));
+  std::shared_ptr<Registrar> registrar(new Registrar(api, pd, std::move(arena), options));
   Status attached = registrar->arena_->attach(*registrar);
   if (!attached.ok()) {
     registrar->arena_ = nullptr;
@@ -101,6 +105,17 @@ Registrar::~Registrar() {
 // Linux says ENOMEM past RLIMIT_MEMLOCK and EPERM where that is 0 (ib_umem_get() in
 // drivers/infiniband/core/umem.c).
 Result<ibv_mr*> Registrar::pin(void* data, uint64_t length, int access) {
+  if (std::optional<Region> device = device_region_of(data)) {
+    const uint64_t before = reinterpret_cast<uint64_t>(data) - device->base;
+    if (length > device->length - before)
+      return invalid("memory that begins on another device and does not end there");
+    errno = 0;
+    ibv_mr* mr = api_.reg_dmabuf_mr(pd_, device->offset + before, length, device->base + before,
+                                    device->dma_buf, access);
+    if (mr != nullptr) return mr;
+    registrations_refused.add();
+    return dma_buf_error(length, errno);
+  }
   errno = 0;
   if (ibv_mr* mr = api_.reg_mr(pd_, data, length, access)) return mr;
   int error = errno;
@@ -119,12 +134,20 @@ Result<ibv_mr*> Registrar::pin(void* data, uint64_t length, int access) {
   return memlock_error(length, registered_bytes(), error);
 }
 
-void Registrar::insert(ExtentId id, uint64_t base, uint64_t length, ibv_mr* mr) {
+void Registrar::insert(const Region& region) {
   std::lock_guard lock(mutex_);
-  auto after = std::upper_bound(regions_.begin(), regions_.end(), base,
+  auto after = std::upper_bound(regions_.begin(), regions_.end(), region.base,
                                 [](uint64_t at, const Region& r) { return at < r.base; });
-  regions_.insert(after, {.id = id, .base = base, .length = length, .mr = mr});
+  regions_.insert(after, region);
   ++registrations_;
+}
+
+const Registrar::Region* Registrar::region_of(uint64_t at) const {
+  auto after = std::upper_bound(regions_.begin(), regions_.end(), at,
+                                [](uint64_t a, const Region& r) { return a < r.base; });
+  if (after == regions_.begin()) return nullptr;
+  const Region& region = *(after - 1);
+  return at - region.base < region.length ? &region : nullptr;
 }
 
 Status Registrar::extent_added(ExtentId id, std::byte* base, size_t length) {
@@ -132,7 +155,7 @@ Status Registrar::extent_added(ExtentId id, std::byte* base, size_t length) {
   if (options_.windows) access |= IBV_ACCESS_MW_BIND;
   SLUICE_TRY(ibv_mr * mr, pin(base, length, access));
   extents_registered.add();
-  insert(id, reinterpret_cast<uint64_t>(base), length, mr);
+  insert({.id = id, .base = reinterpret_cast<uint64_t>(base), .length = length, .mr = mr});
   return Status();
 }
 
@@ -151,6 +174,49 @@ void Registrar::extent_removed(ExtentId id) noexcept {
     log(LogLevel::kError,
         "the RDMA device keeps memory that was given back (errno " + std::to_string(error) + ")");
   }
+}
+
+std::optional<Registrar::Region> Registrar::device_region_of(const void* data) const {
+  std::lock_guard lock(mutex_);
+  const Region* region = region_of(reinterpret_cast<uint64_t>(data));
+  return region != nullptr && region->id == 0 ? std::optional(*region) : std::nullopt;
+}
+
+bool Registrar::reaches(DeviceStorage& memory) {
+  if (memory.dma_buf() < 0) return false;
+  auto among = [&](const auto& list) {
+    return std::find(list.begin(), list.end(), &memory) != list.end();
+  };
+  {
+    std::lock_guard lock(mutex_);
+    if (among(reached_)) return true;
+    if (among(refused_)) return false;
+  }
+  const Status added = add_device_memory(memory.dma_buf(), memory.offset(), memory.size(),
+                                         reinterpret_cast<uint64_t>(memory.data()));
+  memory.add_user(weak_from_this());
+  {
+    std::lock_guard lock(mutex_);
+    (added.ok() ? reached_ : refused_).push_back(&memory);
+  }
+  (added.ok() ? device_memory_registered : device_memory_refused).add();
+  if (added.ok()) return true;
+  static LogThrottle throttle;
+  throttle.log(LogLevel::kWarning,
+               "device memory goes by host memory: " + std::string(added.detail()));
+  return false;
+}
+
+void Registrar::device_memory_ended(const DeviceStorage& memory) noexcept {
+  {
+    std::lock_guard lock(mutex_);
+    std::erase(refused_, &memory);
+    if (std::erase(reached_, &memory) == 0) return;
+  }
+  if (Status removed = remove_device_memory(reinterpret_cast<uint64_t>(memory.data()));
+      !removed.ok())
+    log(LogLevel::kError,
+        "the RDMA device keeps device memory that has ended: " + std::string(removed.detail()));
 }
 
 Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, uint64_t iova) {
@@ -172,7 +238,7 @@ Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, ui
     registrations_refused.add();
     return dma_buf_error(length, errno);
   }
-  insert(0, iova, length, mr);
+  insert({.base = iova, .length = length, .mr = mr, .dma_buf = fd, .offset = offset});
   return Status();
 }
 
@@ -196,12 +262,9 @@ Status Registrar::remove_device_memory(uint64_t iova) {
 Registered Registrar::find(const void* data, uint64_t length) const {
   auto at = reinterpret_cast<uint64_t>(data);
   std::lock_guard lock(mutex_);
-  auto after = std::upper_bound(regions_.begin(), regions_.end(), at,
-                                [](uint64_t a, const Region& r) { return a < r.base; });
-  if (after == regions_.begin()) return {};
-  const Region& region = *(after - 1);
-  if (at - region.base >= region.length) return {};
-  return {.mr = region.mr, .length = std::min(length, region.length - (at - region.base))};
+  const Region* region = region_of(at);
+  if (region == nullptr) return {};
+  return {.mr = region->mr, .length = std::min(length, region->length - (at - region->base))};
 }
 
 uint64_t Registrar::registered_bytes() const {

@@ -7,10 +7,12 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <sluice/allocator/arena.h>
+#include <sluice/allocator/device_storage.h>
 #include <sluice/verbs/verbs_api.h>
 
 namespace sluice::verbs {
@@ -27,11 +29,13 @@ struct RegistrarOptions {
 };
 
 // Thread: find() any; the extents' calls come from the arena, one at a time.
-class Registrar final : public MemoryRegistrar {
+class Registrar final : public MemoryRegistrar,
+                        public DeviceMemoryUser,
+                        public std::enable_shared_from_this<Registrar> {
  public:
   // Registers what the arena has. Errors: kNoMemory (RLIMIT_MEMLOCK; the detail names what is
   // needed, what is allowed, and how to raise it), kInternal.
-  static Result<std::unique_ptr<Registrar>> attach(VerbsApi& api, ibv_pd* pd,
+  static Result<std::shared_ptr<Registrar>> attach(VerbsApi& api, ibv_pd* pd,
                                                    std::shared_ptr<Arena> arena,
                                                    const RegistrarOptions& options);
   ~Registrar() override;
@@ -44,14 +48,18 @@ class Registrar final : public MemoryRegistrar {
   uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
   // Registers other memory of this process; the caller deregisters it. Pinned, which is
   // faster: the device never waits for a page. Where that is refused for want of memory to
-  // lock and the device pages on demand, registered so, with nothing pinned.
+  // lock and the device pages on demand, registered so, with nothing pinned. Also a part of device
+  // memory that was added.
   // Errors: kNoMemory, as attach().
   Result<ibv_mr*> pin(void* data, uint64_t length, int access);
 
+  // Device memory that somebody will use now: whether it is registered. It is, at the first call
+  // that can do it, until its last holder is gone. What cannot be is tried and logged once.
+  bool reaches(DeviceStorage& memory);
   // Device memory, given as a dma-buf (an accelerator's export): [offset, offset + length)
   // of it is registered as it is and found by its addresses, from `iova` on. It is pinned by
-  // its exporter and counts towards no limit of ours. Ownership: `fd` stays the caller's and
-  // may be closed at once. Tested with a fake device only, never run on hardware.
+  // its exporter and counts towards no limit of ours. Ownership: `fd` stays the caller's; it is
+  // open as long as the memory is added. Tested with a fake device only, never run on hardware.
   // Errors: kUnsupported (the kernel, the RDMA driver or the exporter cannot do it: the
   // detail says which to look at), kInvalidArgument (no dma-buf, or no such range of it; the
   // addresses are registered already), kNoMemory, kInternal.
@@ -67,6 +75,9 @@ class Registrar final : public MemoryRegistrar {
     return on_demand_registrations_.load(std::memory_order_relaxed);
   }
 
+  // DeviceMemoryUser.
+  void device_memory_ended(const DeviceStorage& memory) noexcept override;
+
   // MemoryRegistrar.
   Status extent_added(ExtentId id, std::byte* base, size_t length) override;
   void extent_removed(ExtentId id) noexcept override;
@@ -76,20 +87,25 @@ class Registrar final : public MemoryRegistrar {
             const RegistrarOptions& options)
       : api_(api), pd_(pd), arena_(std::move(arena)), options_(options) {}
 
-  void insert(ExtentId id, uint64_t base, uint64_t length, ibv_mr* mr);
-
   struct Region {
     ExtentId id = 0;  // 0: device memory
     uint64_t base = 0, length = 0;
     ibv_mr* mr = nullptr;
+    int dma_buf = -1;     // of device memory
+    uint64_t offset = 0;  // in it, of `base`
   };
+  void insert(const Region& region);
+  // Null: none. Requires: the lock.
+  const Region* region_of(uint64_t at) const;
+  std::optional<Region> device_region_of(const void* data) const;
 
   VerbsApi& api_;
   ibv_pd* pd_;
   std::shared_ptr<Arena> arena_;
   RegistrarOptions options_;
   mutable std::mutex mutex_;
-  std::vector<Region> regions_;  // by base; few
+  std::vector<Region> regions_;                          // by base; few
+  std::vector<const DeviceStorage*> reached_, refused_;  // few
   uint64_t registrations_ = 0;
   std::atomic<uint64_t> on_demand_registrations_{0}, removals_{0};
 };

@@ -13,9 +13,11 @@
 #include <catch2/catch.hpp>
 
 #include <sluice/allocator/arena.h>
+#include <sluice/allocator/device_storage.h>
 #include <sluice/base/log.h>
 #include <sluice/verbs/registrar.h>
 
+#include "tests/support/pretend_device.h"
 #include "tests/verbs/fake_provider.h"
 
 namespace sluice::verbs {
@@ -51,7 +53,7 @@ class Bench {
     CHECK(fake.complaints() == "");
     set_log_sink(nullptr, nullptr);
   }
-  std::unique_ptr<Registrar> attach(const RegistrarOptions& options = {}) {
+  std::shared_ptr<Registrar> attach(const RegistrarOptions& options = {}) {
     auto registrar = Registrar::attach(fake, pd, arena, options);
     INFO(registrar.status().to_string());
     REQUIRE(registrar.ok());
@@ -110,6 +112,72 @@ TEST_CASE("device memory that was not removed goes with the registrar", "[verbs]
   auto registrar = bench.attach();
   CHECK(registrar->add_device_memory(bench.dma_buf, 0, 4096, kDeviceAddress).ok());
   CHECK(registrar->add_device_memory(bench.dma_buf, 4096, 4096, kDeviceAddress + 4096).ok());
+}
+
+TEST_CASE("device memory is registered when it is used first, and until it ends",
+          "[verbs][registrar]") {
+  Bench bench;
+  test::PretendDevice device(kBytes);
+  auto registrar = bench.attach();
+  const uint64_t extents = bench.fake.census().mrs;
+  {
+    Buffer memory = device.wrap(true);
+    DeviceStorage& storage = *DeviceStorage::of(memory.storage());
+    CHECK(registrar->reaches(storage));
+    CHECK(registrar->reaches(storage));
+    CHECK(bench.fake.calls("reg_dmabuf_mr") == 1);
+    CHECK(registrar->find(device.address() + 10, 100).length == 100);
+    // The same memory in other hands: its end would be the other's.
+    {
+      Buffer again = device.wrap(true);
+      CHECK_FALSE(registrar->reaches(*DeviceStorage::of(again.storage())));
+      CHECK_FALSE(registrar->reaches(*DeviceStorage::of(again.storage())));
+      CHECK(bench.fake.calls("reg_dmabuf_mr") == 1);
+    }
+    CHECK(registrar->reaches(storage));
+    CHECK(registrar->find(device.address(), 1).mr != nullptr);
+    CHECK(bench.fake.census().mrs == extents + 1);
+  }
+  CHECK(bench.fake.census().mrs == extents);
+  CHECK(registrar->removals() == 1);
+  CHECK(registrar->find(device.address(), 1).mr == nullptr);
+  // Without a descriptor there is nothing to register.
+  Buffer unnamed = device.wrap(false);
+  CHECK_FALSE(registrar->reaches(*DeviceStorage::of(unnamed.storage())));
+}
+
+TEST_CASE("device memory that outlives the registrar ends without it", "[verbs][registrar]") {
+  Bench bench;
+  test::PretendDevice device(kBytes), refused(kBytes);
+  Buffer memory = device.wrap(true), other = refused.wrap(true);
+  auto registrar = bench.attach();
+  CHECK(registrar->reaches(*DeviceStorage::of(memory.storage())));
+  bench.fake.with_faults([](FakeFaults& faults) { faults.fail("reg_dmabuf_mr", 1, EOPNOTSUPP); });
+  CHECK_FALSE(registrar->reaches(*DeviceStorage::of(other.storage())));
+  registrar.reset();
+  memory = Buffer();
+  other = Buffer();
+  CHECK(device.ended() == 1);
+  CHECK(refused.ended() == 1);
+}
+
+TEST_CASE("a part of device memory is registered by its dma-buf", "[verbs][registrar]") {
+  Bench bench;
+  auto registrar = bench.attach();
+  REQUIRE(registrar->add_device_memory(bench.dma_buf, 4096, kBytes - 4096, kDeviceAddress).ok());
+  auto* start = reinterpret_cast<std::byte*>(kDeviceAddress);
+  auto part = registrar->pin(start + 100, 50, IBV_ACCESS_LOCAL_WRITE);
+  INFO(part.status().to_string());
+  REQUIRE(part.ok());
+  CHECK((*part)->addr == start + 100);
+  CHECK((*part)->length == 50);
+  CHECK(bench.fake.calls("reg_dmabuf_mr") == 2);
+  CHECK(bench.fake.dereg_mr(*part) == 0);
+  // Over its end there is other memory, if any.
+  auto beyond = registrar->pin(start, kBytes, IBV_ACCESS_LOCAL_WRITE);
+  CHECK(beyond.code() == Code::kInvalidArgument);
+  bench.fake.with_faults([](FakeFaults& faults) { faults.fail("reg_dmabuf_mr", 1, ENOMEM); });
+  CHECK(registrar->pin(start, 50, IBV_ACCESS_LOCAL_WRITE).code() == Code::kNoMemory);
 }
 
 TEST_CASE("device memory that cannot be registered says what is missing", "[verbs][registrar]") {
@@ -262,7 +330,7 @@ size_t live_through(Bench& bench) {
     }
     return result;
   };
-  std::vector<std::unique_ptr<Registrar>> registrars;
+  std::vector<std::shared_ptr<Registrar>> registrars;
   std::vector<Buffer> buffers;
   auto known = [&] {
     size_t extents = bench.arena->extents_over(0, bench.arena->reserved_address_bytes()).size();
