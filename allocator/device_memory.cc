@@ -28,11 +28,6 @@ Status refusal(Code code, const std::string& why, int error = 0) {
   return Status(code, Scope::kOperation, kOrigin, why, error);
 }
 
-uint64_t page_bytes() {
-  static const auto size = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
-
 // Asked again while the exporter says so (linux/dma-buf.h).
 int sync(int fd, uint64_t what) {
   dma_buf_sync request{.flags = what};
@@ -54,9 +49,9 @@ class MappedCopy final : public DeviceCopy {
                          " is no dma-buf; give the one that the device's driver exported",
                      error);
     (void)sync(fd, DMA_BUF_SYNC_END | DMA_BUF_SYNC_READ);
-    const uint64_t before = offset % page_bytes();
-    void* base = ::mmap(nullptr, before + length, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                        static_cast<off_t>(offset - before));
+    // From its start: a fault in a mapping that begins elsewhere gets the wrong page from exporters
+    // that count from where the mapping begins (drm_gem_shmem_fault() of Linux 6.1).
+    void* base = ::mmap(nullptr, offset + length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED && errno == EINVAL)
       return refusal(
           Code::kInvalidArgument,
@@ -70,8 +65,8 @@ class MappedCopy final : public DeviceCopy {
     auto copy = std::make_shared<MappedCopy>();
     copy->fd_ = fd;
     copy->base_ = static_cast<std::byte*>(base);
-    copy->mapped_ = before + length;
-    copy->first_ = copy->base_ + before;
+    copy->mapped_ = offset + length;
+    copy->first_ = copy->base_ + offset;
     copy->device_ = device;
     return std::shared_ptr<DeviceCopy>(std::move(copy));
   }

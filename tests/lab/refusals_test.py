@@ -8,6 +8,7 @@ import tempfile
 import unittest
 
 import modules
+import kernel
 
 LIMIT_SECONDS = 60
 
@@ -98,7 +99,7 @@ class Refusals(unittest.TestCase):
         self.assertIn("process 1 does not answer", done.stderr)
 
     def add_kernel(self):
-        folder = self.cache / "kernel.1.6.1.0-1-amd64_6.1.1-1"
+        folder = self.cache / f"kernel.{kernel.LAYOUT}.6.1.0-1-amd64_6.1.1-1"
         (folder / "lib" / "modules" / "6.1.0-1-amd64").mkdir(parents=True)
         (folder / "lib" / "modules" / "6.1.0-1-amd64" / "modules.dep").touch()
         (folder / "vmlinux").write_bytes(b"ELF")
