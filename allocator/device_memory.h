@@ -7,7 +7,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
+#include <sluice/allocator/arena.h>
 #include <sluice/allocator/buffer.h>
 #include <sluice/base/result.h>
 
@@ -50,6 +52,17 @@ struct DeviceMemory {
 // kUnsupported (its exporter lets no processor map it: give `copy`), kNoMemory (no descriptor or
 // addresses left).
 Result<Buffer> wrap_device_memory(const DeviceMemory& memory);
+
+// All copies are counted (device_memory.bytes_copied). Errors: what the device says, and where
+// memory is allocated, kNoMemory.
+
+// The tensor's bytes and layout in memory of the arena. Requires: in_device_memory().
+Result<Tensor> copy_to_host(Arena& arena, const Tensor& tensor);
+// To the start of `into`. Requires: in_device_memory(), and they fit.
+Status copy_from_host(const Buffer& into, std::span<const std::byte> from);
+// From one to the start of the other, of which one or both lie in device memory. Requires: they
+// fit.
+Status copy_device_bytes(const Buffer& into, const Tensor& from);
 
 }  // namespace sluice
 

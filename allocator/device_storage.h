@@ -7,10 +7,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <vector>
 
-#include <sluice/allocator/arena.h>
 #include <sluice/allocator/buffer.h>
 #include <sluice/allocator/device_memory.h>
 #include <sluice/allocator/storage.h>
@@ -62,17 +60,6 @@ class DeviceStorage final : public Storage {
   std::mutex mutex_;
   std::vector<std::weak_ptr<DeviceMemoryUser>> users_;
 };
-
-// All copies are counted (device_memory.bytes_copied). Errors: what the device says, and where
-// memory is allocated, kNoMemory.
-
-// The tensor's bytes and layout in memory of the arena. Requires: in_device_memory().
-Result<Tensor> copy_to_host(Arena& arena, const Tensor& tensor);
-// To the start of `into`. Requires: in_device_memory(), and they fit.
-Status copy_from_host(const Buffer& into, std::span<const std::byte> from);
-// From one to the start of the other, of which one or both lie in device memory. Requires: they
-// fit.
-Status copy_device_bytes(const Buffer& into, const Tensor& from);
 
 }  // namespace sluice
 

@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace {
 
@@ -80,6 +83,42 @@ sluice::Result<void> write_there(sluice::Context& context, sluice::Endpoint& ser
   return {};
 }
 
+// Of an accelerator's runtime. Here the "device" is a part of the process.
+class DeviceRuntime final : public sluice::DeviceCopy {
+ public:
+  sluice::Status to_host(std::byte* into, const std::byte* device,
+                         size_t length) noexcept override {
+    std::memcpy(into, device, length);  // cudaMemcpy(into, device, length, cudaMemcpyDefault)
+    return {};
+  }
+  sluice::Status from_host(std::byte* device, const std::byte* from,
+                           size_t length) noexcept override {
+    std::memcpy(device, from, length);
+    return {};
+  }
+};
+
+sluice::Result<void> send_from_device(sluice::Endpoint& server) {
+  std::vector<std::byte> memory(65536);
+  const int dma_buf = -1;  // or what cuMemGetHandleForAddressRange() gave
+  SLUICE_TRY(sluice::Buffer gradients,
+             sluice::wrap_device_memory({.dma_buf = dma_buf,
+                                         .length = memory.size(),
+                                         .address = memory.data(),
+                                         .copy = std::make_shared<DeviceRuntime>()}));
+  SLUICE_TRY(sluice::Receipt sent, server.send_and_wait(5, std::move(gradients).freeze(), soon()));
+  std::printf("device memory: %llu bytes sent, %llu copied\n",
+              static_cast<unsigned long long>(sent.bytes),
+              static_cast<unsigned long long>(sent.copied_bytes));
+  return {};
+}
+
+sluice::Result<void> receive_from_device(sluice::Context& context, sluice::Endpoint& peer) {
+  SLUICE_TRY(sluice::Buffer room, context.allocate({65536}, sluice::uint8));
+  SLUICE_RETURN_IF_ERROR(peer.receive_and_wait({.tag = 5}, std::move(room), soon()));
+  return {};
+}
+
 sluice::Result<void> publish(sluice::Context& context, sluice::Endpoint& reader) {
   sluice::Exchange exchange{context};
   SLUICE_RETURN_IF_ERROR(exchange.add(reader));
@@ -122,6 +161,7 @@ sluice::Result<void> serve(sluice::Context& context, sluice::Listener& listener)
   SLUICE_TRY(sluice::Endpoint peer, listener.accept(soon()));
   SLUICE_RETURN_IF_ERROR(serve_messages(context, peer));
   SLUICE_RETURN_IF_ERROR(grant(context, peer));
+  SLUICE_RETURN_IF_ERROR(receive_from_device(context, peer));
   SLUICE_RETURN_IF_ERROR(publish(context, peer));
   return context.wait_until([&] { return peer.state() == sluice::EndpointState::kClosed; }, soon());
 }
@@ -131,6 +171,7 @@ sluice::Result<void> work(sluice::Context& context, const std::string& address) 
   SLUICE_TRY(sluice::Endpoint server, context.connect(address, {.timeout = 5s}));
   SLUICE_RETURN_IF_ERROR(ask(context, server));
   SLUICE_RETURN_IF_ERROR(write_there(context, server));
+  SLUICE_RETURN_IF_ERROR(send_from_device(server));
   return fetch(context, server);
 }
 

@@ -3,6 +3,7 @@
 #define SLUICE_SLUICE_H_
 
 #include <sluice/allocator/arena.h>
+#include <sluice/allocator/device_memory.h>
 #include <sluice/api/context.h>
 #include <sluice/api/endpoint.h>
 #include <sluice/api/task.h>

@@ -144,6 +144,10 @@ Status PayloadField::set_tensor(const Tensor& tensor, Arena* arena) {
     return Status(Code::kInvalidArgument, Scope::kOperation, "grpc/payload",
                   "a tensor with gaps between its elements: copy it into a compact one first");
   }
+  if (tensor.in_device_memory()) {
+    return Status(Code::kUnsupported, Scope::kOperation, "grpc/payload",
+                  "protobuf reads the tensor's bytes, which are a device's: copy_to_host() first");
+  }
   if (tensor.size_bytes() > static_cast<size_t>(INT_MAX)) {
     return Status(Code::kInvalidArgument, Scope::kOperation, "grpc/payload",
                   "a protobuf message holds less than 2 GiB: send the tensor in parts");

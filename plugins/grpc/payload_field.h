@@ -68,7 +68,8 @@ class PayloadField {
   // string is copied (counted). Empty: an empty tensor.
   Tensor tensor() const;
   // Ownership: the field shares the tensor until it is changed or its message ends. Errors:
-  // kInvalidArgument (a tensor with gaps between its elements, or of 2 GiB and more).
+  // kInvalidArgument (a tensor with gaps between its elements, or of 2 GiB and more),
+  // kUnsupported (device memory).
   Status set_tensor(const Tensor& tensor, Arena* arena);
   bool has_tensor() const;
 

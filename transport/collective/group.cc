@@ -12,7 +12,10 @@ constexpr const char* kOrigin = "collective/group";
 Status invalid(std::string what) {
   return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(what));
 }
-Status outside() { return invalid("a region lies outside its buffer"); }
+Status outside() {
+  return invalid(
+      "a region lies outside its buffer, or in device memory; copy that to host memory first");
+}
 
 // The parts of `whole`, one after the other; `sizes` fill it.
 std::vector<Region> cut(const Region& whole, std::span<const uint64_t> sizes) {

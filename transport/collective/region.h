@@ -19,13 +19,15 @@ class Region {
   Region(const Buffer& buffer)
       : storage_(buffer.storage()),
         offset_(buffer.descriptor().byte_offset()),
-        bytes_(buffer.size_bytes()) {}
+        bytes_(buffer.size_bytes()),
+        valid_(!buffer.in_device_memory()) {}
   // `bytes` from `offset`, both in bytes. A range outside the buffer gives an invalid region.
   Region(const Buffer& buffer, size_t offset, size_t bytes) {
     *this = Region(buffer).part(offset, bytes);
   }
 
-  // False: a range outside its memory was asked for; every operation refuses it.
+  // False: a range outside its memory was asked for, or it is device memory, which collectives do
+  // not take. Every operation refuses it.
   bool valid() const { return valid_; }
   size_t bytes() const { return bytes_; }
   std::byte* data() const { return storage_ ? storage_->data() + offset_ : nullptr; }

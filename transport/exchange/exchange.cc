@@ -293,7 +293,7 @@ void PublicationRecord::on_completion(Completion&& completion) noexcept {
 void Exchange::end_publication(PublicationRecord* record) {
   KeyEntry* entry = record->entry;
   record->ended = true;
-  record->host = Tensor();
+  if (record->host) record->host = Tensor();
   std::erase(entry->published, record);
   if (record->deadline != kNever) overdue_.erase(record->overdue);
   entry->ended.add(record->step);

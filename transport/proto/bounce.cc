@@ -31,9 +31,10 @@ Result<OperationId> Bounce::counted(Result<OperationId> posted, uint64_t copied)
 
 Result<OperationId> Bounce::post_send(Tag tag, std::span<const Tensor> segments,
                                       const PostOptions& options) {
+  // More are refused there.
+  if (!any_needed(segments) || segments.size() > wire::kMaxSegments)
+    return sends_.post_send(tag, segments, options);
   SLUICE_RETURN_IF_ERROR(connection_.check_connected());
-  // More are refused below, as they are.
-  if (segments.size() > wire::kMaxSegments) return sends_.post_send(tag, segments, options);
   std::array<Tensor, wire::kMaxSegments> host;
   uint64_t copied = 0;
   for (size_t i = 0; i < segments.size(); ++i) {
@@ -44,6 +45,7 @@ Result<OperationId> Bounce::post_send(Tag tag, std::span<const Tensor> segments,
 
 Result<OperationId> Bounce::post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
                                        const PostOptions& options) {
+  if (!needed(from)) return requests_.post_write(key, offset, from, options);
   SLUICE_RETURN_IF_ERROR(connection_.check_connected());
   uint64_t copied = 0;
   SLUICE_TRY(Tensor host, to_host(from, copied));
@@ -54,6 +56,7 @@ Result<OperationId> Bounce::post_write(const RemoteKey& key, uint64_t offset, Te
 
 Result<OperationId> Bounce::post_supply(uint64_t token, const Tensor& tensor,
                                         const PostOptions& options) {
+  if (!needed(tensor)) return wants_.post_supply(token, tensor, options);
   SLUICE_RETURN_IF_ERROR(connection_.check_connected());
   uint64_t copied = 0;
   SLUICE_TRY(Tensor host, to_host(tensor, copied));
@@ -64,6 +67,7 @@ Result<OperationId> Bounce::post_supply(uint64_t token, const Tensor& tensor,
 template <typename Post>
 Result<OperationId> Bounce::with_host_memory(std::span<Buffer> buffers, const PostOptions& options,
                                              Post&& post) {
+  if (!any_needed(std::span<const Buffer>(buffers))) return post(options);
   SLUICE_RETURN_IF_ERROR(connection_.check_connected());
   Return& record = returns_.emplace_back();
   record.bounce = this;

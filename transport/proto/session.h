@@ -93,36 +93,36 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   // EndpointCore.
   Result<OperationId> post_send(Tag tag, std::span<const Tensor> segments,
                                 const PostOptions& options) override {
-    if (bounce_.needed(segments)) [[unlikely]]
+    if (!Bounce::one_of_host(segments)) [[unlikely]]
       return bounce_.post_send(tag, segments, options);
     return sends_.post_send(tag, segments, options);
   }
   Result<OperationId> post_receive(TagMatch match, std::span<Buffer> segments,
                                    const PostOptions& options) override {
-    if (bounce_.needed(std::span<const Buffer>(segments))) [[unlikely]]
+    if (!Bounce::one_of_host(std::span<const Buffer>(segments))) [[unlikely]]
       return bounce_.post_receive(match, segments, options);
     return matching_.post_receive(match, segments, options);
   }
   Result<OperationId> post_read(const RemoteKey& key, uint64_t offset, Buffer& into,
                                 const PostOptions& options) override {
-    if (bounce_.needed(into)) [[unlikely]]
+    if (into.in_device_memory()) [[unlikely]]
       return bounce_.post_read(key, offset, into, options);
     return requests_.post_read(key, offset, into, options);
   }
   Result<OperationId> post_write(const RemoteKey& key, uint64_t offset, Tensor& from,
                                  const PostOptions& options) override {
-    if (bounce_.needed(from)) [[unlikely]]
+    if (from.in_device_memory()) [[unlikely]]
       return bounce_.post_write(key, offset, from, options);
     return requests_.post_write(key, offset, from, options);
   }
   Result<OperationId> post_atomic(const RemoteKey& key, uint64_t offset, const Atomic& request,
                                   Buffer& result, const PostOptions& options) override {
-    if (bounce_.needed(result)) [[unlikely]]
+    if (result.in_device_memory()) [[unlikely]]
       return bounce_.post_atomic(key, offset, request, result, options);
     return requests_.post_atomic(key, offset, request, result, options);
   }
   Result<OperationId> post_want(WantOptions& want, const PostOptions& options) override {
-    if (bounce_.needed(want.destination)) [[unlikely]]
+    if (want.destination.in_device_memory()) [[unlikely]]
       return bounce_.post_want(want, options);
     return requests_.post_want(want, options);
   }
@@ -132,7 +132,7 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   }
   Result<OperationId> post_supply(uint64_t token, const Tensor& tensor,
                                   const PostOptions& options) override {
-    if (bounce_.needed(tensor)) [[unlikely]]
+    if (tensor.in_device_memory()) [[unlikely]]
       return bounce_.post_supply(token, tensor, options);
     return wants_.post_supply(token, tensor, options);
   }

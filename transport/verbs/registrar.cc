@@ -41,7 +41,7 @@ Status dma_buf_error(uint64_t length, int error) {
       return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
                     "device memory cannot be registered: it takes Linux 5.12, rdma-core 34, an "
                     "RDMA driver that imports dma-bufs (for "
-                    "example mlx5) and an exporter that lets peers in; copy to host memory first",
+                    "example mlx5) and an exporter that lets peers in",
                     error);
     case EBADF:
     case EINVAL:
@@ -202,8 +202,7 @@ bool Registrar::reaches(DeviceStorage& memory) {
   (added.ok() ? device_memory_registered : device_memory_refused).add();
   if (added.ok()) return true;
   static LogThrottle throttle;
-  throttle.log(LogLevel::kWarning,
-               "device memory goes by host memory: " + std::string(added.detail()));
+  throttle.log(LogLevel::kWarning, std::string(added.detail()) + "; its bytes go by host memory");
   return false;
 }
 
