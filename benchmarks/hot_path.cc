@@ -4,9 +4,10 @@
 // measured_operations() only.
 //
 // Usage: hot_path MODE COUNT. Modes: message-shm, message-tcp (64 B there and back: two messages),
-// view-shm, into-shm, into-tcp (a tensor of 64 KiB published, fetched and released), ahead-shm (as
-// view-shm, but each step was fetched two steps before it is published), subscribed-shm (the same
-// by a subscription).
+// view-shm, into-shm, into-tcp (a tensor of 64 KiB published, fetched and released), names-shm (as
+// view-shm, of 64 names in turn, as a model with so many parameters), ahead-shm (as view-shm, but
+// each step was fetched two steps before it is published), subscribed-shm (the same by a
+// subscription).
 #include <unistd.h>
 
 #include <array>
@@ -54,6 +55,7 @@ class Pair : private CompletionSink {
     in_right_ = allocate(*right_, kMessageBytes);
     tensor_ = allocate(*left_, kTensorBytes).freeze();
     place_ = allocate(*right_, kTensorBytes);
+    for (size_t i = 0; i < names_.size(); ++i) names_[i] = "layer" + std::to_string(i) + "/weights";
   }
   void use_exchanges() {
     check(left_keys_.add(left_end_), "add");
@@ -64,10 +66,11 @@ class Pair : private CompletionSink {
     send(right_end_, in_right_, left_end_, out_);
     send(left_end_, in_left_, right_end_, back_);
   }
-  void view(uint64_t step) {
-    auto publication =
-        must(left_keys_.publish({"weights", step}, tensor_, {.readers = 1}), "publish");
-    auto fetch = right_keys_.fetch({"weights", step}, kNever);
+  void view(uint64_t step) { view_of("weights", step); }
+  void names(uint64_t step) { view_of(names_[step % names_.size()], step / names_.size()); }
+  void view_of(std::string_view name, uint64_t step) {
+    auto publication = must(left_keys_.publish({name, step}, tensor_, {.readers = 1}), "publish");
+    auto fetch = right_keys_.fetch({name, step}, kNever);
     turn_until([&] { return fetch.ready(); });
     Delivery<Tensor> delivery = must(fetch.take(), "fetch");
     delivery.value = Tensor();
@@ -144,6 +147,7 @@ class Pair : private CompletionSink {
   static constexpr uint64_t kAhead = 2;
   std::array<std::optional<Fetch>, kAhead> ahead_;
   std::optional<Subscription> subscription_;
+  std::array<std::string, 64> names_;
   Tensor out_, back_, tensor_;
   Buffer in_left_, in_right_, place_;
   Buffer* arriving_ = nullptr;
@@ -169,14 +173,15 @@ int main(int argc, char** argv) {
   Operation operation = nullptr;
   if (mode.starts_with("message-")) operation = &Pair::message_there_and_back;
   if (mode == "view-shm") operation = &Pair::view;
+  if (mode == "names-shm") operation = &Pair::names;
   if (mode == "ahead-shm") operation = &Pair::ahead;
   if (mode == "subscribed-shm") operation = &Pair::subscribed;
   if (mode.starts_with("into-")) operation = &Pair::into;
   if (operation == nullptr || count == 0 || !(tcp || mode.ends_with("-shm"))) {
     std::fprintf(
         stderr,
-        "usage: hot_path message-shm|message-tcp|view-shm|ahead-shm|subscribed-shm|into-shm|"
-        "into-tcp "
+        "usage: hot_path message-shm|message-tcp|view-shm|names-shm|ahead-shm|subscribed-shm|"
+        "into-shm|into-tcp "
         "COUNT\n");
     return 2;
   }

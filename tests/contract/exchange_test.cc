@@ -105,6 +105,32 @@ TEST_CASE("a tensor is fetched into the reader's own memory, of every size, eith
   }
 }
 
+TEST_CASE("names of every length are keys of their own, whatever byte they differ in",
+          "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  Exchange here(*pair.client_context);
+  for (size_t length : {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 40, 255}) {
+    std::vector<std::string> names = {std::string(length, 'n')};
+    for (size_t at = 0; at < length; ++at) {
+      names.push_back(names[0]);
+      names.back()[at] = 'm';
+    }
+    for (size_t i = 0; i < names.size(); ++i) {
+      Tensor value = floats(*pair.client_context, {1}, static_cast<float>(i));
+      REQUIRE(here.publish({names[i], 1}, std::move(value)).ok());
+    }
+    for (size_t i = 0; i < names.size(); ++i) {
+      INFO(names[i]);
+      Fetch fetch = here.fetch({names[i], 1}, soon());
+      REQUIRE(fetch.ready());
+      auto got = fetch.take();
+      REQUIRE(got.ok());
+      CHECK(got->value.as<float>()[0] == static_cast<float>(i));
+    }
+  }
+}
+
 TEST_CASE("steps of one key are different tensors, and their shape may change between steps",
           "[contract][exchange]") {
   NothingLeftBehind audit;

@@ -144,6 +144,29 @@ KeyEntry* Exchange::find_or_make(std::string_view name) {
   return raw;
 }
 
+// By all of the name: those of a model often differ by one digit in the middle. Words overlap at
+// the end of the name.
+KeyEntry*& Exchange::recent(std::string_view name) {
+  constexpr uint64_t kFactor = 0x9E3779B97F4A7C15;  // 2^64 by the golden ratio: no bit is alone
+  const char* const data = name.data();
+  const size_t size = name.size();
+  auto word = [data]<typename Word>(size_t at, Word value) -> uint64_t {
+    std::memcpy(&value, data + at, sizeof value);
+    return value;
+  };
+  uint64_t mixed = size;
+  if (size >= 8) {
+    for (size_t at = 0; at + 8 < size; at += 8) mixed = (mixed ^ word(at, uint64_t{})) * kFactor;
+    mixed ^= word(size - 8, uint64_t{});
+  } else if (size >= 4) {
+    mixed ^= word(0, uint32_t{}) << 32 | word(size - 4, uint32_t{});
+  } else {
+    mixed ^= word(0, uint8_t{}) << 16 | word(size / 2, uint8_t{}) << 8 | word(size - 1, uint8_t{});
+  }
+  static_assert(std::tuple_size_v<decltype(recent_)> == 256);
+  return recent_[mixed * kFactor >> 56];
+}
+
 // A key of our own.
 Result<KeyEntry*> Exchange::entry_for(std::string_view name) {
   if (name.empty() || name.size() > kMaxKeyBytes)
