@@ -169,13 +169,16 @@ void DeviceStorage::add_user(std::weak_ptr<DeviceMemoryUser> user) {
   users_.push_back(std::move(user));
 }
 
-// The last reference has gone, so nobody adds a user any more.
+// The last reference has gone, so nobody adds a user any more. In a forked child the memory and what
+// is kept for it are the parent's: a registration that the child ended would end there.
 void DeviceStorage::end(Storage* storage) noexcept {
   auto* self = static_cast<DeviceStorage*>(storage);
+  const bool ours = !self->owner_.in_forked_child();
   for (auto& each : self->users_) {
-    if (auto user = each.lock()) user->device_memory_ended(*self);
+    auto user = ours ? each.lock() : nullptr;
+    if (user != nullptr) user->device_memory_ended(*self);
   }
-  void (*done)(void*) = self->done_;
+  void (*done)(void*) = ours ? self->done_ : nullptr;
   void* user = self->user_;
   delete self;
   if (done != nullptr) done(user);

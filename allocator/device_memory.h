@@ -38,7 +38,8 @@ struct DeviceMemory {
   // Null: by a mapping of the dma-buf (DMA_BUF_IOCTL_SYNC around each copy), if its exporter has
   // one.
   std::shared_ptr<DeviceCopy> copy;
-  // Called once nothing refers to the memory any more, on the thread that ended the last use.
+  // Called once nothing refers to the memory any more, on the thread that ended the last use. Not
+  // in a forked child: the memory is the parent's.
   void (*done)(void* user) = nullptr;
   void* user = nullptr;
 };

@@ -12,6 +12,7 @@
 #include <sluice/allocator/buffer.h>
 #include <sluice/allocator/device_memory.h>
 #include <sluice/allocator/storage.h>
+#include <sluice/base/process_mark.h>
 #include <sluice/base/result.h>
 
 namespace sluice {
@@ -51,6 +52,7 @@ class DeviceStorage final : public Storage {
   DeviceStorage() = default;
   static void end(Storage* storage) noexcept;
 
+  const ProcessMark owner_ = ProcessMark::current();
   int dma_buf_ = -1;
   uint64_t offset_ = 0;
   void* reserved_ = nullptr;  // addresses

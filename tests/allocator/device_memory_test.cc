@@ -12,6 +12,7 @@
 #include <sluice/allocator/device_storage.h>
 #include <sluice/allocator/dlpack.h>
 
+#include "tests/support/in_child.h"
 #include "tests/support/pattern.h"
 #include "tests/support/pretend_device.h"
 
@@ -177,6 +178,26 @@ TEST_CASE("whoever keeps something for device memory hears of its end, before it
   CHECK(here->told == 1);
   CHECK(here->before_done);
   CHECK(device.ended() == 1);
+}
+
+TEST_CASE("a forked child that lets go of device memory leaves the parent's alone",
+          "[device_memory]") {
+  static PretendDevice* device;
+  static std::optional<Buffer> buffer;
+  static std::shared_ptr<Listening> parent;
+  PretendDevice made(4096);
+  device = &made;
+  buffer = made.wrap(true);
+  parent = std::make_shared<Listening>(made);
+  DeviceStorage::of(buffer->storage())->add_user(parent);
+  CHECK(test::in_child([] {
+          buffer.reset();
+          return device->ended() + parent->told;
+        }) == 0);
+  buffer.reset();
+  CHECK(made.ended() == 1);
+  CHECK(parent->told == 1);
+  parent.reset();
 }
 
 TEST_CASE("device memory is not exported as memory of the processor", "[device_memory]") {
