@@ -169,8 +169,8 @@ void DeviceStorage::add_user(std::weak_ptr<DeviceMemoryUser> user) {
   users_.push_back(std::move(user));
 }
 
-// The last reference has gone, so nobody adds a user any more. In a forked child the memory and what
-// is kept for it are the parent's: a registration that the child ended would end there.
+// The last reference has gone, so nobody adds a user any more. In a forked child the memory and
+// what is kept for it are the parent's: a registration that the child ended would end there.
 void DeviceStorage::end(Storage* storage) noexcept {
   auto* self = static_cast<DeviceStorage*>(storage);
   const bool ours = !self->owner_.in_forked_child();

@@ -14,6 +14,8 @@ count. Needs root and tracefs, as a guest of the lab has; exit code 77 without. 
 1 if nothing was sent.
 """
 import argparse
+import contextlib
+import glob
 import json
 import os
 import re
@@ -64,6 +66,36 @@ def judged(calls, whole_list):
         else said)
 
 
+def in_guest():
+    """Whether this is a guest of the lab (tools/lab/init)."""
+    return "SLUICE_LAB_NODE" in os.environ and os.path.exists("/run/sluice-lab/fault")
+
+
+@contextlib.contextmanager
+def one_processor():
+    """Takes a guest's other processors away meanwhile. While ftrace changes the kernel's code, an
+    emulated kernel of two processors hangs about every tenth time; of one it never did."""
+    others = glob.glob("/sys/devices/system/cpu/cpu*/online") if in_guest() else []
+    others = [path for path in others if _read(path) == "1" and not path.endswith("cpu0/online")]
+    try:
+        for path in others:
+            _write(path, "0")
+        yield
+    finally:
+        for path in others:
+            _write(path, "1")
+
+
+def _read(path):
+    with open(path, encoding="ascii") as file:
+        return file.read().strip()
+
+
+def _write(path, value):
+    with open(path, "w", encoding="ascii") as file:
+        file.write(value + "\n")
+
+
 class Tracer:
     """Tracing of this process and what it starts, while this is entered. What it sets, it sets
     back."""
@@ -73,13 +105,17 @@ class Tracer:
             subprocess.run(
                 ["mount", "-t", "tracefs", "tracefs", TRACEFS], capture_output=True, check=False)
         try:
-            for name, value in (
-                ("tracing_on", "0"), ("current_tracer", "nop"), ("buffer_size_kb", str(BUFFER_KIB)),
-                ("options/function-fork", "1"), ("set_ftrace_pid", str(os.getpid())),
-                ("set_graph_function", "\n".join(CALLS)), ("current_tracer", "function_graph"),
-                ("options/funcgraph-irqs", "0"), ("trace", ""), ("tracing_on", "1")
-            ):
-                self._write(name, value)
+            with one_processor():
+                for name, value in (
+                    ("tracing_on", "0"), ("current_tracer", "nop"),
+                    ("buffer_size_kb", str(BUFFER_KIB)), ("options/function-fork", "1"),
+                    ("set_ftrace_pid", str(os.getpid())),
+                    ("set_graph_function", "\n".join(CALLS)),
+                    ("current_tracer", "function_graph"), ("options/funcgraph-irqs", "0"),
+                    ("trace", "")
+                ):
+                    self._set(name, value)
+            self._set("tracing_on", "1")
         except OSError as error:
             print(
                 f"path_trace.py: no tracing here: {error}; a guest of the lab has it: sluice lab"
@@ -89,19 +125,19 @@ class Tracer:
         return self
 
     def __exit__(self, *_):
-        for name, value in (
-            ("tracing_on", "0"), ("current_tracer", "nop"), ("set_graph_function", ""),
-            ("set_ftrace_pid", ""), ("options/function-fork", "0"), ("trace", "")
-        ):
-            self._write(name, value)
+        with one_processor():
+            for name, value in (
+                ("tracing_on", "0"), ("current_tracer", "nop"), ("set_graph_function", ""),
+                ("set_ftrace_pid", ""), ("options/function-fork", "0"), ("trace", "")
+            ):
+                self._set(name, value)
 
     @staticmethod
-    def _write(name, value):
-        with open(os.path.join(TRACEFS, name), "w", encoding="ascii") as file:
-            file.write(value + "\n")
+    def _set(name, value):
+        _write(os.path.join(TRACEFS, name), value)
 
     def text(self):
-        self._write("tracing_on", "0")
+        self._set("tracing_on", "0")
         with open(os.path.join(TRACEFS, "trace"), encoding="ascii", errors="replace") as file:
             return file.read()
 

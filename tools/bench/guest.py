@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 
 import compare
 import machine
@@ -20,6 +21,9 @@ FOLDER = "guest"
 MEMORY = "4G"
 # For the command line's sake; a run that takes longer goes on from its last round.
 TIMEOUT = "12h"
+# The longest round takes some minutes. An emulated kernel that hangs takes the rows' own limits
+# with it.
+SILENT_SECONDS = 30 * 60
 
 
 def wanted(asked):
@@ -46,6 +50,33 @@ def command(options, names):
         folder, "--", "sh", "-c", f"/sbin/modprobe veth; {load}exec {shlex.join(bench)}"]
 
 
+def wait_for(lab, path, say, clock=time.monotonic, pause=5):
+    """The exit code of the guest, which is ended if it writes no round into `path` for
+    SILENT_SECONDS."""
+    heard, written = clock(), stamp(path)
+    while True:
+        try:
+            return lab.wait(timeout=pause)
+        except subprocess.TimeoutExpired:
+            pass
+        if stamp(path) != written:
+            heard, written = clock(), stamp(path)
+        elif clock() - heard > SILENT_SECONDS:
+            say(
+                f"the guest has finished no round for {SILENT_SECONDS // 60} minutes and is ended:"
+                " run this again to go on from its last round")
+            lab.terminate()
+            return lab.wait()
+
+
+def stamp(path):
+    """When it was written last."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except OSError:
+        return None
+
+
 def run(options, names, say):
     """The guest's result, of this run and those before it; None if there is none. Blocks until the
     guest has ended."""
@@ -58,7 +89,7 @@ def run(options, names, say):
     lab = subprocess.Popen(
         command(options, names), cwd=compare.ROOT, stdout=subprocess.DEVNULL, env=environment)
     try:
-        code = lab.wait()
+        code = wait_for(lab, os.path.join(folder, "rounds.json"), say)
     finally:
         if lab.poll() is None:
             lab.terminate()  # it ends its guest
