@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "benchmarks/bare/patience.h"
 #include "benchmarks/bare/pattern.h"
 
 namespace bare {
@@ -49,9 +50,14 @@ int receive_messages(const Options& options, const DatagramEnds& ends, Shared& s
     const double cpu_before = process_cpu_seconds();
     const uint64_t start = now_ns();
     shared.started.store(message + 1);
+    Patience patience(options.name.c_str());
     for (uint64_t got = 0; got < options.size;) {
       const size_t more = ends.receive(payload + got, options.size - got);
-      if (more == 0) continue;
+      if (more == 0) {
+        patience.spin();
+        continue;
+      }
+      patience = Patience(options.name.c_str());
       got += more;
       shared.received.store(message * options.size + got, std::memory_order_relaxed);
     }

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "benchmarks/bare/packet_socket.h"
+#include "benchmarks/bare/patience.h"
 #include "benchmarks/bare/pattern.h"
 #include "benchmarks/bare/program.h"
 
@@ -20,28 +21,7 @@ namespace {
 
 constexpr uint64_t kWarmUpRounds = 200;
 
-// Nothing repeats a raw frame: after one is lost, both ends would wait without end. A busy machine
-// may lose one: interfaces of all namespaces share a queue of 1,000 frames for each processor.
-constexpr int kPatienceMs = 10'000;
-
-[[noreturn]] void lost() {
-  std::fprintf(stderr,
-               "frame_pingpong: no frame for 10 s: one was lost; run again, with less beside it\n");
-  std::exit(kExitLost);
-}
-
-class Patience {
- public:
-  void spin() {
-    if (++looks_ % 4096 != 0) return;
-    if (since_ns_ == 0) since_ns_ = now_ns();
-    if (now_ns() - since_ns_ > uint64_t{kPatienceMs} * 1'000'000) lost();
-  }
-
- private:
-  uint32_t looks_ = 0;
-  uint64_t since_ns_ = 0;
-};
+constexpr const char* kName = "frame_pingpong";
 
 class Side {
  public:
@@ -57,13 +37,13 @@ class Side {
       die("sendto");
   }
   void receive(unsigned char* data) {
-    Patience patience;
+    Patience patience(kName);
     while (!try_receive(data)) {
       pollfd interest{end_.socket, POLLIN, 0};
       if (!sleeps_) {
         patience.spin();
       } else if (const int ready = poll(&interest, 1, kPatienceMs); ready <= 0) {
-        ready < 0 ? die("poll") : lost();
+        ready < 0 ? die("poll") : lost(kName);
       }
     }
   }

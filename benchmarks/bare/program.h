@@ -19,7 +19,7 @@ namespace bare {
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 inline constexpr int kExitCorrupt = 4;
-inline constexpr int kExitLost = 5;  // a frame that nothing repeats was lost: run again
+inline constexpr int kExitLost = 5;  // a frame or datagram was lost that nothing repeats: run again
 inline constexpr int kExitNothingToRunOn = 77;
 
 inline constexpr uint64_t kNoHitPercent = ~uint64_t{0};
