@@ -245,5 +245,29 @@ TEST_CASE("a device that does not copy ends the operation with what it says",
   box.all.clear();
 }
 
+TEST_CASE("a message of no bytes leaves device memory and arrives there", "[contract][device]") {
+  NothingLeftBehind audit;
+  for (bool dma_buf : {false, true}) {
+    for (Level level : {Level::kSourceReusable, Level::kPlaced}) {
+      INFO("with a dma-buf: " << dma_buf);
+      Pair pair;
+      Box& box = pair.box();
+      PretendDevice from(100), to(100);
+      auto nothing = from.wrap(dma_buf).freeze().slice_bytes(50, 0);
+      REQUIRE(nothing.ok());
+      REQUIRE(pair.server.receive({.tag = 1}, to.wrap(dma_buf), box.options(7)).ok());
+      REQUIRE(pair.client.send(1, *nothing, box.options(8, soon(), level)).ok());
+      REQUIRE(pair.until([&] { return box.all.size() == 2; }));
+      for (Completion& completion : box.all) {
+        INFO(completion.status.to_string());
+        CHECK(completion.status.ok());
+        CHECK(completion.receipt.bytes == 0);
+      }
+      CHECK(pair.client.state() == EndpointState::kConnected);
+      box.all.clear();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -30,6 +30,7 @@ inline void unlink(Operation* op) {
 
 // The processor may read what it sends.
 inline bool sends_host_memory(const Operation& op) {
+  if (op.total == 0) return true;  // there is nothing to read, and no path offers that as memory
   for (const Tensor& tensor : op.tensors) {
     if (tensor.in_device_memory()) [[unlikely]]
       return false;
