@@ -269,5 +269,27 @@ TEST_CASE("a message of no bytes leaves device memory and arrives there", "[cont
   }
 }
 
+TEST_CASE("what came before the close is still received into device memory", "[contract][device]") {
+  NothingLeftBehind audit;
+  for (bool dma_buf : {false, true}) {
+    INFO("with a dma-buf: " << dma_buf);
+    Pair pair;
+    Box& box = pair.box();
+    PretendDevice to(100);
+    REQUIRE(pair.client.send(1, tensor(*pair.client_context, 100, 5)).ok());
+    pair.settle();
+    pair.client.start_close();
+    REQUIRE(pair.until([&] { return pair.server.state() == EndpointState::kClosed; }));
+    auto late = pair.server.receive({.tag = 1}, to.wrap(dma_buf), box.options(7));
+    INFO(late.status().to_string());
+    REQUIRE(late.ok());
+    REQUIRE(pair.until([&] { return box.all.size() == 1; }));
+    INFO(box.all[0].status.to_string());
+    CHECK(box.all[0].status.ok());
+    CHECK(holds(to.bytes(), 5));
+    box.all.clear();
+  }
+}
+
 }  // namespace
 }  // namespace sluice::test
