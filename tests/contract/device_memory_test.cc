@@ -291,5 +291,22 @@ TEST_CASE("what came before the close is still received into device memory", "[c
   }
 }
 
+// As above, without an audit.
+TEST_CASE("a context that goes lets go of device memory though the endpoints stay",
+          "[contract][device]") {
+  for (bool dma_buf : {false, true}) {
+    INFO("with a dma-buf: " << dma_buf);
+    PretendDevice from(3 << 20), to(3 << 20);
+    Pair pair;
+    Box& box = pair.box();
+    REQUIRE(pair.server.receive({.tag = 1}, to.wrap(dma_buf), box.options(7)).ok());
+    REQUIRE(pair.client.send(2, from.wrap(dma_buf).freeze(), box.options(8)).ok());
+    pair.drop_contexts();
+    box.all.clear();
+    CHECK(from.ended() == 1);
+    CHECK(to.ended() == 1);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -62,6 +62,8 @@ class Bounce {
                                   Buffer& result, const PostOptions& options);
   Result<OperationId> post_want(WantOptions& want, const PostOptions& options);
   Result<OperationId> post_supply(uint64_t token, const Tensor& tensor, const PostOptions& options);
+  // The operations are gone without a completion: the host goes away.
+  void clear() { returns_.clear(); }
 
  private:
   // Gets the completion of an operation into host memory, and gives the program its own buffers.

@@ -343,6 +343,7 @@ void Session::finish_close() {
   drop_link();
   // What lingered was only waiting for the link to let go.
   operations_.for_each([&](Operation& op) { operations_.release(&op); });
+  bounce_.clear();
   granted_.clear();
   matching_.drop_offers();
   if (unwanted_) matching_.clear();
