@@ -128,7 +128,7 @@ Device::~Device() {
     }
   }
   for (ibv_mr* region : refused_regions_) (void)api_.dereg_mr(region);
-  registrar_.reset();
+  if (registrar_ != nullptr) registrar_->close();
   if (channel_ != nullptr) {
     context_.unwatch(channel_->fd, this);
     (void)api_.destroy_comp_channel(channel_);

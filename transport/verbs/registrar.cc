@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include <sluice/base/clock.h>
 #include <sluice/base/counters.h>
@@ -97,9 +98,13 @@ Result<std::shared_ptr<Registrar>> Registrar::attach(VerbsApi& api, ibv_pd* pd,
   return registrar;
 }
 
-Registrar::~Registrar() {
-  if (arena_ != nullptr) arena_->detach(*this);
+void Registrar::close() noexcept {
+  if (std::shared_ptr<Arena> arena = std::exchange(arena_, nullptr)) arena->detach(*this);
+  std::lock_guard lock(mutex_);
   for (Region& region : regions_) (void)api_.dereg_mr(region.mr);
+  regions_.clear();
+  reached_.clear();
+  refused_.clear();
 }
 
 // Linux says ENOMEM past RLIMIT_MEMLOCK and EPERM where that is 0 (ib_umem_get() in
@@ -207,13 +212,15 @@ bool Registrar::reaches(DeviceStorage& memory) {
 }
 
 void Registrar::device_memory_ended(const DeviceStorage& memory) noexcept {
+  Status removed;
   {
+    // In one hold of the lock: close() comes before it or after it.
     std::lock_guard lock(mutex_);
     std::erase(refused_, &memory);
     if (std::erase(reached_, &memory) == 0) return;
+    removed = remove_locked(reinterpret_cast<uint64_t>(memory.data()));
   }
-  if (Status removed = remove_device_memory(reinterpret_cast<uint64_t>(memory.data()));
-      !removed.ok())
+  if (!removed.ok())
     log(LogLevel::kError,
         "the RDMA device keeps device memory that has ended: " + std::string(removed.detail()));
 }
@@ -243,6 +250,10 @@ Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, ui
 
 Status Registrar::remove_device_memory(uint64_t iova) {
   std::lock_guard lock(mutex_);
+  return remove_locked(iova);
+}
+
+Status Registrar::remove_locked(uint64_t iova) {
   auto found = std::find_if(regions_.begin(), regions_.end(),
                             [&](const Region& r) { return r.id == 0 && r.base == iova; });
   if (found == regions_.end()) return invalid("no device memory is registered at this address");

@@ -38,7 +38,10 @@ class Registrar final : public MemoryRegistrar,
   static Result<std::shared_ptr<Registrar>> attach(VerbsApi& api, ibv_pd* pd,
                                                    std::shared_ptr<Arena> arena,
                                                    const RegistrarOptions& options);
-  ~Registrar() override;
+  ~Registrar() override { close(); }
+  // Deregisters everything, and leaves the arena. On return no thread is at the device, though one
+  // that ends device memory may hold the registrar for longer.
+  void close() noexcept;
 
   Registered find(const void* data, uint64_t length) const;
   // How often memory was removed so far. What was found before the last time is to be asked for
@@ -95,6 +98,8 @@ class Registrar final : public MemoryRegistrar,
     uint64_t offset = 0;  // in it, of `base`
   };
   void insert(const Region& region);
+  // As remove_device_memory(). Requires: the lock.
+  Status remove_locked(uint64_t iova);
   // Null: none. Requires: the lock.
   const Region* region_of(uint64_t at) const;
   std::optional<Region> device_region_of(const void* data) const;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -15,6 +16,9 @@
 #include <sluice/allocator/arena.h>
 #include <sluice/allocator/device_storage.h>
 #include <sluice/base/log.h>
+#include <sluice/runtime/context_core.h>
+#include <sluice/select/open.h>
+#include <sluice/verbs/device.h>
 #include <sluice/verbs/registrar.h>
 
 #include "tests/support/pretend_device.h"
@@ -159,6 +163,29 @@ TEST_CASE("device memory that outlives the registrar ends without it", "[verbs][
   other = Buffer();
   CHECK(device.ended() == 1);
   CHECK(refused.ended() == 1);
+}
+
+TEST_CASE("a device that is closed leaves nothing registered to a thread that ends device memory",
+          "[verbs][registrar]") {
+  FakeVerbs fake;
+  test::PretendDevice accelerator(kBytes);
+  Buffer memory = accelerator.wrap(true);
+  auto context = open_context();
+  REQUIRE(context.ok());
+  auto opened = Device::open(ContextCore::of(**context), fake, FakeDeviceOptions().name);
+  INFO(opened.status().to_string());
+  REQUIRE(opened.ok());
+  CHECK((*opened)->registrar().reaches(*DeviceStorage::of(memory.storage())));
+  // As the other thread has it for that time.
+  std::shared_ptr<Registrar> held = (*opened)->registrar().shared_from_this();
+  opened->reset();
+  CHECK(fake.complaints() == "");
+  const uint64_t calls = fake.calls_in_all();
+  held->device_memory_ended(*DeviceStorage::of(memory.storage()));
+  held.reset();
+  memory = Buffer();
+  CHECK(fake.calls_in_all() == calls);
+  CHECK(fake.complaints() == "");
 }
 
 TEST_CASE("a part of device memory is registered by its dma-buf", "[verbs][registrar]") {
