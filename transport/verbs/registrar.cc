@@ -212,6 +212,7 @@ bool Registrar::reaches(DeviceStorage& memory) {
 }
 
 void Registrar::device_memory_ended(const DeviceStorage& memory) noexcept {
+  if (owner_.in_forked_child()) return;  // the registration is the parent's
   Status removed;
   {
     // In one hold of the lock: close() comes before it or after it.

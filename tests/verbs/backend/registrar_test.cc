@@ -2,6 +2,7 @@
 // refused, and device memory by dma-buf. No connection.
 #include <errno.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <functional>
@@ -186,6 +187,25 @@ TEST_CASE("a device that is closed leaves nothing registered to a thread that en
   memory = Buffer();
   CHECK(fake.calls_in_all() == calls);
   CHECK(fake.complaints() == "");
+}
+
+TEST_CASE("device memory that a forked child drops stays registered for its parent",
+          "[verbs][registrar]") {
+  Bench bench;
+  test::PretendDevice device(kBytes);
+  auto registrar = bench.attach();
+  Buffer memory = device.wrap(true);
+  CHECK(registrar->reaches(*DeviceStorage::of(memory.storage())));
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    memory = Buffer();
+    ::_exit(static_cast<int>(bench.fake.calls("dereg_mr")));
+  }
+  int status = -1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
 }
 
 TEST_CASE("a part of device memory is registered by its dma-buf", "[verbs][registrar]") {
