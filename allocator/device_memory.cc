@@ -126,14 +126,17 @@ Result<Buffer> wrap_device_memory(const DeviceMemory& memory) {
   }
   std::byte* address = memory.address;
   if (address == nullptr) {
-    void* reserved = ::mmap(nullptr, memory.length, PROT_NONE,
+    // As far into a page as in the dma-buf: else no RDMA device registers it
+    // (ibv_reg_dmabuf_mr(3)).
+    const uint64_t before = memory.offset % static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+    void* reserved = ::mmap(nullptr, before + memory.length, PROT_NONE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED)
       return refusal(Code::kNoMemory,
                      "no " + std::to_string(memory.length) + " addresses are left (ulimit -v)",
                      errno);
-    storage->reserved_ = reserved;
-    address = static_cast<std::byte*>(reserved);
+    storage->reserved_ = static_cast<std::byte*>(reserved);
+    address = storage->reserved_ + before;
   }
   storage->reset(address, memory.length, StorageKind::kDevice, &DeviceStorage::end);
   storage->copy_ = memory.copy;
@@ -149,7 +152,7 @@ Result<Buffer> wrap_device_memory(const DeviceMemory& memory) {
 DeviceStorage::~DeviceStorage() {
   copy_.reset();  // a mapping of the descriptor
   if (dma_buf_ >= 0) ::close(dma_buf_);
-  if (reserved_ != nullptr) ::munmap(reserved_, size());
+  if (reserved_ != nullptr) ::munmap(reserved_, static_cast<size_t>(data() - reserved_) + size());
 }
 
 Status DeviceStorage::to_host(std::byte* into, const std::byte* device, size_t length) noexcept {

@@ -30,7 +30,9 @@ struct DeviceMemory {
   // The exporter's descriptor of it (linux/dma-buf.h), duplicated by wrap_device_memory(). -1:
   // none, so no RDMA device reaches the memory.
   int dma_buf = -1;
-  uint64_t offset = 0;  // of the memory in the dma-buf, bytes
+  // Of the memory in the dma-buf, bytes. For RDMA devices as far into a page as `address`, if that
+  // is given.
+  uint64_t offset = 0;
   uint64_t length = 0;  // bytes
   // Where the device's runtime says that it lies: what data() gives, and what `copy` gets. Null:
   // addresses are reserved for it, which nobody can read or write.

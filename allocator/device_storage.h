@@ -55,7 +55,7 @@ class DeviceStorage final : public Storage {
   const ProcessMark owner_ = ProcessMark::current();
   int dma_buf_ = -1;
   uint64_t offset_ = 0;
-  void* reserved_ = nullptr;  // addresses
+  std::byte* reserved_ = nullptr;  // addresses, from the start of a page on
   std::shared_ptr<DeviceCopy> copy_;
   void (*done_)(void*) = nullptr;
   void* user_ = nullptr;

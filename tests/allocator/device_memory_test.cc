@@ -87,6 +87,31 @@ TEST_CASE("nobody reads or writes addresses that were reserved for device memory
   CHECK(device.ended() == 1);
 }
 
+// Else no RDMA device registers it (ibv_reg_dmabuf_mr(3)).
+TEST_CASE("reserved addresses lie in their pages as the memory lies in those of its dma-buf",
+          "[device_memory]") {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  PretendDevice device(3 * page);
+  DeviceMemory memory = device.description(true);
+  memory.address = nullptr;
+  memory.offset = page + 100;
+  memory.length = page;
+  auto buffer = wrap_device_memory(memory);
+  REQUIRE(buffer.ok());
+  CHECK(reinterpret_cast<uintptr_t>(buffer->data()) % page == 100);
+  // Its last byte lies in the second of them. Both are free afterwards.
+  std::byte* const first = buffer->data() - 100;
+  for (bool lives : {true, false}) {
+    if (!lives) *buffer = Buffer();
+    for (std::byte* at : {first, first + page}) {
+      void* other =
+          ::mmap(at, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+      CHECK((other == MAP_FAILED) == lives);
+      if (other != MAP_FAILED) ::munmap(other, page);
+    }
+  }
+}
+
 TEST_CASE("a descriptor may be closed once it was wrapped", "[device_memory]") {
   PretendDevice device(4096);
   DeviceMemory memory = device.description(true);

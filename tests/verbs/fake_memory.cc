@@ -85,6 +85,8 @@ ibv_mr* Fabric::reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t length, uint64
   // Any file does as a dma-buf; a regular one has a length.
   struct stat file {};
   if (::fstat(fd, &file) != 0) return errno = EBADF, nullptr;
+  // UVERBS_METHOD_REG_DMABUF_MR in drivers/infiniband/core/uverbs_std_types_mr.c.
+  if (offset % page_bytes() != iova % page_bytes()) return errno = EINVAL, nullptr;
   if (offset + length < offset ||
       (S_ISREG(file.st_mode) && offset + length > static_cast<uint64_t>(file.st_size))) {
     return errno = EINVAL, nullptr;

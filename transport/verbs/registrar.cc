@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -230,6 +231,12 @@ Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, ui
   uint64_t end = 0;
   if (length == 0 || __builtin_add_overflow(iova, length, &end))
     return invalid("device memory of no bytes, or beyond 2^64");
+  // ibv_reg_dmabuf_mr(3).
+  if (const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+      iova % page != offset % page)
+    return invalid(
+        "device memory's address is not as far into a page as its offset in the dma-buf; give "
+        "DeviceMemory the offset that belongs to the address, or no address");
   {
     std::lock_guard lock(mutex_);
     for (const Region& region : regions_) {

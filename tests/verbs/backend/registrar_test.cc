@@ -262,6 +262,9 @@ TEST_CASE("device memory that cannot be registered says what is missing", "[verb
           Code::kInvalidArgument);
     CHECK(registrar->add_device_memory(bench.dma_buf, 0, 0, kDeviceAddress).code() ==
           Code::kInvalidArgument);
+    Status askew = registrar->add_device_memory(bench.dma_buf, 100, 4096, kDeviceAddress);
+    CHECK(askew.code() == Code::kInvalidArgument);
+    CHECK(says(askew, "as far into a page"));
     CHECK(registrar->add_device_memory(bench.dma_buf, 0, 4096, UINT64_MAX - 100).code() ==
           Code::kInvalidArgument);
     CHECK(registrar->add_device_memory(bench.dma_buf, 0, 8192, kDeviceAddress).ok());
