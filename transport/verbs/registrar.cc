@@ -103,7 +103,9 @@ void Registrar::close() noexcept {
   if (std::shared_ptr<Arena> arena = std::exchange(arena_, nullptr)) arena->detach(*this);
   std::lock_guard lock(mutex_);
   for (Region& region : regions_) (void)api_.dereg_mr(region.mr);
+  for (ibv_mr* mr : kept_) (void)api_.dereg_mr(mr);
   regions_.clear();
+  kept_.clear();
   reached_.clear();
   refused_.clear();
 }
@@ -212,19 +214,27 @@ bool Registrar::reaches(DeviceStorage& memory) {
   return false;
 }
 
+// It is found no more, whatever the device says: others get its addresses.
 void Registrar::device_memory_ended(const DeviceStorage& memory) noexcept {
   if (owner_.in_forked_child()) return;  // the registration is the parent's
-  Status removed;
+  int error = 0;
   {
     // In one hold of the lock: close() comes before it or after it.
     std::lock_guard lock(mutex_);
     std::erase(refused_, &memory);
     if (std::erase(reached_, &memory) == 0) return;
-    removed = remove_locked(reinterpret_cast<uint64_t>(memory.data()));
+    auto found = device_region_at(reinterpret_cast<uint64_t>(memory.data()));
+    if (found == regions_.end()) return;
+    ibv_mr* const mr = found->mr;
+    regions_.erase(found);
+    removals_.fetch_add(1, std::memory_order_release);
+    error = api_.dereg_mr(mr);
+    if (error == EBUSY) kept_.push_back(mr);
   }
-  if (!removed.ok())
+  if (error != 0) {
     log(LogLevel::kError,
-        "the RDMA device keeps device memory that has ended: " + std::string(removed.detail()));
+        "the RDMA device keeps device memory that has ended (errno " + std::to_string(error) + ")");
+  }
 }
 
 Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, uint64_t iova) {
@@ -256,14 +266,14 @@ Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, ui
   return Status();
 }
 
-Status Registrar::remove_device_memory(uint64_t iova) {
-  std::lock_guard lock(mutex_);
-  return remove_locked(iova);
+std::vector<Registrar::Region>::iterator Registrar::device_region_at(uint64_t base) {
+  return std::find_if(regions_.begin(), regions_.end(),
+                      [&](const Region& r) { return r.id == 0 && r.base == base; });
 }
 
-Status Registrar::remove_locked(uint64_t iova) {
-  auto found = std::find_if(regions_.begin(), regions_.end(),
-                            [&](const Region& r) { return r.id == 0 && r.base == iova; });
+Status Registrar::remove_device_memory(uint64_t iova) {
+  std::lock_guard lock(mutex_);
+  auto found = device_region_at(iova);
   if (found == regions_.end()) return invalid("no device memory is registered at this address");
   if (int error = api_.dereg_mr(found->mr); error == EBUSY) {
     return Status(Code::kWrongState, Scope::kOperation, kOrigin,

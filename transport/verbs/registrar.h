@@ -99,8 +99,8 @@ class Registrar final : public MemoryRegistrar,
     uint64_t offset = 0;  // in it, of `base`
   };
   void insert(const Region& region);
-  // As remove_device_memory(). Requires: the lock.
-  Status remove_locked(uint64_t iova);
+  // regions_.end(): none. Requires: the lock.
+  std::vector<Region>::iterator device_region_at(uint64_t base);
   // Null: none. Requires: the lock.
   const Region* region_of(uint64_t at) const;
   std::optional<Region> device_region_of(const void* data) const;
@@ -113,6 +113,7 @@ class Registrar final : public MemoryRegistrar,
   mutable std::mutex mutex_;
   std::vector<Region> regions_;                          // by base; few
   std::vector<const DeviceStorage*> reached_, refused_;  // few
+  std::vector<ibv_mr*> kept_;                            // that ended, but was in use at the device
   uint64_t registrations_ = 0;
   std::atomic<uint64_t> on_demand_registrations_{0}, removals_{0};
 };

@@ -53,8 +53,8 @@ class Bench {
     ::close(dma_buf);
     CHECK(fake.census().mrs == 0);
     CHECK(fake.census().pinned_bytes == 0);
-    CHECK(fake.dealloc_pd(pd) == 0);
-    CHECK(fake.close_device(context) == 0);
+    CHECK(fake.dealloc_pd(pd) == (removed ? EIO : 0));
+    CHECK(fake.close_device(context) == (removed ? EIO : 0));
     CHECK(fake.complaints() == "");
     set_log_sink(nullptr, nullptr);
   }
@@ -70,6 +70,7 @@ class Bench {
   ibv_pd* pd;
   std::shared_ptr<Arena> arena;
   int dma_buf;
+  bool removed = false;
 };
 
 bool says(const Status& status, const char* text) {
@@ -206,6 +207,33 @@ TEST_CASE("device memory that a forked child drops stays registered for its pare
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFEXITED(status));
   CHECK(WEXITSTATUS(status) == 0);
+}
+
+TEST_CASE("device memory that ended is not found, though the device does not let go of it",
+          "[verbs][registrar]") {
+  Bench bench;
+  test::PretendDevice device(kBytes);
+  auto registrar = bench.attach();
+  Buffer memory = device.wrap(true);
+  CHECK(registrar->reaches(*DeviceStorage::of(memory.storage())));
+  bench.fake.with_faults([](FakeFaults& faults) { faults.fail("dereg_mr", 1, EBUSY); });
+  memory = Buffer();
+  CHECK(device.ended() == 1);
+  // Others get its addresses, and its descriptor is closed.
+  CHECK(registrar->find(device.address(), 1).mr == nullptr);
+  CHECK(registrar->removals() == 1);
+}
+
+TEST_CASE("device memory ends after its RDMA device", "[verbs][registrar]") {
+  Bench bench;
+  test::PretendDevice device(kBytes);
+  auto registrar = bench.attach();
+  Buffer memory = device.wrap(true);
+  CHECK(registrar->reaches(*DeviceStorage::of(memory.storage())));
+  bench.removed = true;
+  bench.fake.remove_device();
+  memory = Buffer();
+  CHECK(device.ended() == 1);
 }
 
 TEST_CASE("a part of device memory is registered by its dma-buf", "[verbs][registrar]") {
