@@ -83,5 +83,26 @@ TEST_CASE("a tensor of this program's own device is handed over as it is, or cop
   CHECK(holds(in_host.value().value.bytes(), 3));
 }
 
+TEST_CASE("device memory is not copied for a reader whose connection has broken",
+          "[contract][exchange][device]") {
+  NothingLeftBehind audit;
+  for (bool dma_buf : {false, true}) {
+    INFO("with a dma-buf: " << dma_buf);
+    Pair pair;
+    PretendDevice from(kBytes);
+    Exchange near(*pair.client_context), far(*pair.server_context);
+    REQUIRE(near.add(pair.client).ok());
+    REQUIRE(far.add(pair.server).ok());
+    Fetch fetch = near.fetch({"w", 1}, soon());
+    pair.settle();
+    pair.server = Endpoint();
+    auto published = far.publish({"w", 1}, from.wrap(dma_buf).freeze());
+    REQUIRE(published.ok());
+    CHECK(from.to_host_bytes() == 0);
+    REQUIRE(pair.until([&] { return fetch.ready(); }));
+    CHECK_FALSE(fetch.take().ok());
+  }
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -249,7 +249,10 @@ void Exchange::supply(PeerEntry* peer, uint64_t token, bool into, PublicationRec
   const bool view = !into && peer->views;
   const Duration limit = view ? options_.view_timeout : options_.supply_timeout;
   options.deadline = limit > Duration(0) ? after(context_.now(), limit) : kNever;
-  const bool by_host = record->tensor.in_device_memory() && !peer->core->reaches(record->tensor);
+  // A connection that has broken reaches nothing, and takes nothing.
+  const bool by_host = record->tensor.in_device_memory() &&
+                       peer->core->state() == EndpointState::kConnected &&
+                       !peer->core->reaches(record->tensor);
   const Status ready = by_host ? copy_for_hosts(record) : Status();
   Result<OperationId> posted =
       ready.ok() ? peer->core->post_supply(token, by_host ? record->host : record->tensor, options)
