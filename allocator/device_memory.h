@@ -63,8 +63,8 @@ Result<Buffer> wrap_device_memory(const DeviceMemory& memory);
 Result<Tensor> copy_to_host(Arena& arena, const Tensor& tensor);
 // To the start of `into`. Requires: in_device_memory(), and they fit.
 Status copy_from_host(const Buffer& into, std::span<const std::byte> from);
-// From one to the start of the other, of which one or both lie in device memory. Requires: they
-// fit.
+// From one to the start of the other, of which one or both lie in device memory; if both, by host
+// memory, which makes two copies. Requires: they fit.
 Status copy_device_bytes(const Buffer& into, const Tensor& from);
 
 }  // namespace sluice

@@ -328,7 +328,8 @@ void Exchange::finish(FetchRecord* record, Completion&& completion) {
     const bool device = record->tensor.in_device_memory() || record->destination.in_device_memory();
     if (fits && device) {
       record->status = copy_device_bytes(record->destination, record->tensor);
-      record->receipt.copied_bytes += record->tensor.size_bytes();
+      const bool both = record->tensor.in_device_memory() && record->destination.in_device_memory();
+      record->receipt.copied_bytes += record->tensor.size_bytes() * (both ? 2 : 1);
     } else if (fits) {
       size_t bytes = record->tensor.size_bytes();
       ContextCore& core = ContextCore::of(context_);
