@@ -169,6 +169,7 @@ Status DeviceStorage::from_host(std::byte* device, const std::byte* from, size_t
 
 void DeviceStorage::add_user(std::weak_ptr<DeviceMemoryUser> user) {
   std::lock_guard lock(mutex_);
+  std::erase_if(users_, [](const auto& each) { return each.expired(); });
   users_.push_back(std::move(user));
 }
 
