@@ -128,8 +128,8 @@ class Tensor {
   // Errors: kInvalidArgument (outside the tensor).
   Result<Tensor> slice_bytes(uint64_t offset, uint64_t length) const;
 
-  // The writable buffer back, without a copy, when this is the last holder of arena
-  // or foreign-writable memory: in-place updates each step. Otherwise nullopt and
+  // The writable buffer back, without a copy, when this is the last holder of arena,
+  // device or foreign-writable memory: in-place updates each step. Otherwise nullopt and
   // the tensor is unchanged: progress until receivers have released it.
   std::optional<Buffer> try_thaw();
 

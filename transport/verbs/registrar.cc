@@ -251,7 +251,9 @@ Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, ui
     std::lock_guard lock(mutex_);
     for (const Region& region : regions_) {
       if (iova < region.base + region.length && region.base < end)
-        return invalid("a part of these addresses is registered already");
+        return invalid(
+            "a part of these addresses is registered already; wrap device memory once, and share "
+            "that");
     }
   }
   int access =
