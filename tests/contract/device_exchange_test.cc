@@ -106,5 +106,83 @@ TEST_CASE("device memory is not copied for a reader whose connection has broken"
   }
 }
 
+TEST_CASE("readers of several paths at once get one tensor of device memory, also if it is retired",
+          "[contract][exchange][device]") {
+  NothingLeftBehind audit;
+  for (bool dma_buf : {false, true}) {
+    for (bool retire : {false, true}) {
+      INFO("with a dma-buf: " << dma_buf << ", retired: " << retire);
+      constexpr size_t kLarge = 5'000'000;
+      PretendDevice from(kLarge), to(kLarge);
+      fill(from.bytes(), 3);
+      {
+        Pair pair;
+        auto other = open();
+        auto listening = pair.server_context->listen("tcp://127.0.0.1:0");
+        REQUIRE(listening.ok());
+        auto near_tcp = connect_to(*other, *pair.server_context, listening->address());
+        REQUIRE(near_tcp.ok());
+        auto far_tcp = listening->accept(soon());
+        REQUIRE(far_tcp.ok());
+        auto until = [&](auto&& done) {
+          return pair.until([&] {
+            other->progress();
+            return done();
+          });
+        };
+        Exchange near(*pair.client_context), far(*pair.server_context), third(*other);
+        REQUIRE(near.add(pair.client).ok());
+        REQUIRE(far.add(pair.server).ok());
+        REQUIRE(far.add(*far_tcp).ok());
+        REQUIRE(third.add(*near_tcp).ok());
+        auto published = far.publish({"w", 1}, from.wrap(dma_buf).freeze(), {.readers = 5});
+        REQUIRE(published.ok());
+        Fetch a = near.fetch({"w", kLatest}, soon());
+        FetchInto b = near.fetch_into({"w", 1}, to.wrap(dma_buf), soon());
+        Fetch c = third.fetch({"w", 1}, soon());
+        FetchInto d = third.fetch_into({"w", 1}, room(*other, kLarge), soon());
+        auto subscription = far.subscribe("w", {.first_step = 1});
+        for (int i = 0; i < 6; ++i) {
+          other->progress();
+          pair.client_context->progress();
+        }
+        if (retire) published->retire();
+        CHECK(until([&] {
+          return a.ready() && b.ready() && c.ready() && d.ready() && subscription.ready();
+        }));
+        auto got_a = a.take();
+        INFO(got_a.status().to_string());
+        if (!retire) REQUIRE(got_a.ok());
+        if (got_a.ok()) CHECK(holds(got_a->value.bytes(), 3));
+        Placed got_b = b.take();
+        INFO(got_b.status().to_string());
+        if (!retire) REQUIRE(got_b.ok());
+        if (got_b.ok()) CHECK(holds(to.bytes(), 3));
+        CHECK(got_b.take_buffer().data() == to.address());
+        auto got_c = c.take();
+        if (!retire) REQUIRE(got_c.ok());
+        if (got_c.ok()) CHECK(holds(got_c->value.bytes(), 3));
+        Placed got_d = d.take();
+        if (!retire) REQUIRE(got_d.ok());
+        if (got_d.ok()) CHECK(holds(got_d.value().value.bytes(), 3));
+        auto mine = subscription.take();
+        REQUIRE(mine.ok());
+        CHECK(mine->value.data() == from.address());
+        mine->value = Tensor();
+        if (got_a.ok()) got_a->value = Tensor();
+        if (got_c.ok()) got_c->value = Tensor();
+        CHECK(until([&] { return published->ready(); }));
+        Tensor back = published->take();
+        CHECK(back.data() == from.address());
+        CHECK(back.try_thaw().has_value());
+        CHECK(from.to_host_bytes() <= kLarge);  // once for all
+        CHECK(published->readers_lost() == 0);
+      }
+      CHECK(from.ended() == 1);
+      CHECK(to.ended() == 1);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -3,6 +3,9 @@
 #include "tests/contract/pair.h"
 
 #include <algorithm>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "tests/support/pretend_device.h"
 
@@ -305,6 +308,95 @@ TEST_CASE("a context that goes lets go of device memory though the endpoints sta
     box.all.clear();
     CHECK(from.ended() == 1);
     CHECK(to.ended() == 1);
+  }
+}
+
+// Ends something in the middle of its completion.
+class Ending final : public CompletionSink {
+ public:
+  explicit Ending(std::function<void()> end) : end_(std::move(end)) {}
+  void on_completion(Completion&& completion) noexcept override {
+    ++told;
+    CHECK(completion.buffers.size() == (completion.kind == OperationKind::kReceive ? 1 : 0));
+    if (auto end = std::exchange(end_, nullptr)) end();
+  }
+  int told = 0;
+
+ private:
+  std::function<void()> end_;
+};
+
+TEST_CASE("who hears of device memory may end the endpoint", "[contract][device]") {
+  for (bool dma_buf : {false, true}) {
+    for (size_t size : {size_t{64}, size_t{100'000}}) {
+      for (int what : {0, 1, 2}) {
+        INFO("with a dma-buf: " << dma_buf << ", " << size << " bytes, ends " << what);
+        PretendDevice one(size), two(size), from(size);
+        {
+          Pair pair;
+          Ending ending([&] {
+            if (what == 0) pair.server = Endpoint();
+            if (what == 1)
+              pair.server.abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
+            if (what == 2) pair.server.start_close();
+          });
+          PostOptions options{.sink = &ending, .deadline = soon()};
+          REQUIRE(pair.server.receive({.tag = 1}, one.wrap(dma_buf), options).ok());
+          REQUIRE(pair.server.receive({.tag = 2}, two.wrap(dma_buf), options).ok());
+          REQUIRE(pair.server.send(9, from.wrap(dma_buf).freeze(), options).ok());
+          fill(from.bytes(), 4);
+          REQUIRE(pair.client.send(1, from.wrap(false).freeze()).ok());
+          pair.until([&] { return ending.told == 3; }, in(std::chrono::milliseconds(300)));
+          CHECK(ending.told > 0);
+          pair.drop_contexts();
+        }
+        CHECK(one.ended() == 1);
+        CHECK(two.ended() == 1);
+        CHECK(from.ended() == 2);
+      }
+    }
+  }
+}
+
+TEST_CASE("parts of device memory, with gaps and from offsets on", "[contract][device]") {
+  NothingLeftBehind audit;
+  for (bool dma_buf : {false, true}) {
+    INFO("with a dma-buf: " << dma_buf);
+    Pair pair;
+    Box& box = pair.box();
+    PretendDevice from(200'000), to(200'000), small(300);
+    fill(from.bytes(), 5);
+    std::fill(to.bytes().begin(), to.bytes().end(), std::byte{0xEE});
+    auto part = from.wrap(dma_buf).freeze().slice_bytes(777, 100'001);
+    REQUIRE(part.ok());
+    Buffer into = to.wrap(dma_buf);
+    const int64_t shape[] = {150'000};
+    const int64_t strides[] = {1};
+    auto layout = TensorDescriptor::strided(shape, strides, uint8, 333);
+    REQUIRE(layout.ok());
+    REQUIRE(into.reshape(*layout).ok());
+    std::vector<Buffer> places;
+    places.push_back(room(*pair.server_context, 100));
+    places.push_back(small.wrap(dma_buf));
+    places.push_back(std::move(into));
+    REQUIRE(pair.server.receive({.tag = 1}, std::span(places), box.options(7)).ok());
+    REQUIRE(pair.client.send(1, *part, box.options(8)).ok());
+    REQUIRE(pair.until([&] { return box.all.size() == 2; }));
+    Completion& got = box.all[0].user_data == 7 ? box.all[0] : box.all[1];
+    INFO(got.status.to_string());
+    REQUIRE(got.status.ok());
+    CHECK(got.receipt.bytes == 100'001);
+    REQUIRE(got.buffers.size() == 3);
+    auto expected = from.bytes().subspan(777, 100'001);
+    CHECK(
+        std::equal(got.buffers[0].bytes().begin(), got.buffers[0].bytes().end(), expected.begin()));
+    CHECK(std::equal(small.bytes().begin(), small.bytes().end(), expected.begin() + 100));
+    CHECK(std::equal(expected.begin() + 400, expected.end(), to.bytes().begin() + 333));
+    CHECK(to.bytes()[332] == std::byte{0xEE});
+    CHECK(to.bytes()[333 + 100'001 - 400] == std::byte{0xEE});
+    CHECK(got.buffers[2].descriptor().same_layout(*layout));
+    CHECK(got.buffers[2].data() == to.address() + 333);
+    box.all.clear();
   }
 }
 
