@@ -216,7 +216,6 @@ bool Registrar::reaches(DeviceStorage& memory) {
 
 // It is found no more, whatever the device says: others get its addresses.
 void Registrar::device_memory_ended(const DeviceStorage& memory) noexcept {
-  if (owner_.in_forked_child()) return;  // the registration is the parent's
   int error = 0;
   {
     // In one hold of the lock: close() comes before it or after it.

@@ -13,7 +13,6 @@
 
 #include <sluice/allocator/arena.h>
 #include <sluice/allocator/device_storage.h>
-#include <sluice/base/process_mark.h>
 #include <sluice/verbs/verbs_api.h>
 
 namespace sluice::verbs {
@@ -109,7 +108,6 @@ class Registrar final : public MemoryRegistrar,
   ibv_pd* pd_;
   std::shared_ptr<Arena> arena_;
   RegistrarOptions options_;
-  const ProcessMark owner_ = ProcessMark::current();
   mutable std::mutex mutex_;
   std::vector<Region> regions_;                          // by base; few
   std::vector<const DeviceStorage*> reached_, refused_;  // few
