@@ -53,10 +53,10 @@ class MappedCopy final : public DeviceCopy {
     // that count from where the mapping begins (drm_gem_shmem_fault() of Linux 6.1).
     void* base = ::mmap(nullptr, offset + length, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (base == MAP_FAILED && errno == EINVAL)
-      return refusal(
-          Code::kInvalidArgument,
-          "the dma-buf has no " + std::to_string(length) + " bytes at " + std::to_string(offset),
-          EINVAL);
+      return refusal(Code::kInvalidArgument,
+                     "the dma-buf has no " + std::to_string(length) + " bytes at " +
+                         std::to_string(offset) + "; give a range within it",
+                     EINVAL);
     if (base == MAP_FAILED)
       return refusal(Code::kUnsupported,
                      "the dma-buf cannot be mapped by the processor; give DeviceMemory::copy, "
@@ -89,7 +89,8 @@ class MappedCopy final : public DeviceCopy {
       error = sync(fd_, DMA_BUF_SYNC_END | access);
     }
     if (error == 0) return Status();
-    return refusal(Code::kInternal, "the dma-buf's exporter refuses the processor", error);
+    return refusal(Code::kInternal,
+                   "the dma-buf's exporter refuses the processor; give DeviceMemory::copy", error);
   }
 
   int fd_ = -1;
@@ -100,13 +101,17 @@ class MappedCopy final : public DeviceCopy {
 };
 
 Status check(const DeviceMemory& memory) {
-  if (memory.length == 0) return refusal(Code::kInvalidArgument, "device memory of no bytes");
+  if (memory.length == 0)
+    return refusal(Code::kInvalidArgument, "device memory of no bytes; give its length");
   if (!checked_add<uint64_t>(memory.offset, memory.length) ||
       memory.offset + memory.length > INT64_MAX)
-    return refusal(Code::kInvalidArgument, "device memory beyond 2^63 bytes of its dma-buf");
-  if (memory.dma_buf < 0 && (memory.copy == nullptr || memory.address == nullptr))
     return refusal(Code::kInvalidArgument,
-                   "device memory needs a dma-buf, or its address and DeviceMemory::copy");
+                   "device memory beyond 2^63 bytes of its dma-buf; give a range within it");
+  if (memory.dma_buf < 0 && (memory.copy == nullptr || memory.address == nullptr))
+    return refusal(
+        Code::kInvalidArgument,
+        "device memory without a dma-buf, and without an address and a copy function; give one "
+        "of the two");
   return Status();
 }
 
@@ -121,7 +126,8 @@ Result<Buffer> wrap_device_memory(const DeviceMemory& memory) {
     storage->dma_buf_ = ::fcntl(memory.dma_buf, F_DUPFD_CLOEXEC, 0);
     if (storage->dma_buf_ < 0)
       return refusal(errno == EBADF ? Code::kInvalidArgument : Code::kNoMemory,
-                     "descriptor " + std::to_string(memory.dma_buf) + " cannot be duplicated",
+                     "descriptor " + std::to_string(memory.dma_buf) +
+                         " cannot be duplicated; give an open one, or raise ulimit -n",
                      errno);
   }
   std::byte* address = memory.address;
@@ -133,7 +139,7 @@ Result<Buffer> wrap_device_memory(const DeviceMemory& memory) {
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (reserved == MAP_FAILED)
       return refusal(Code::kNoMemory,
-                     "no " + std::to_string(memory.length) + " addresses are left (ulimit -v)",
+                     "no " + std::to_string(memory.length) + " addresses are left; raise ulimit -v",
                      errno);
     storage->reserved_ = static_cast<std::byte*>(reserved);
     address = storage->reserved_ + before;

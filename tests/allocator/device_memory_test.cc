@@ -44,9 +44,9 @@ TEST_CASE("what is no device memory is refused, and stays the caller's", "[devic
   CHECK(says(refused([](auto& m) { m.offset = uint64_t{1} << 63; }), Code::kInvalidArgument,
              "beyond 2^63"));
   CHECK(says(refused([](auto& m) { m.dma_buf = -1, m.copy = nullptr; }), Code::kInvalidArgument,
-             "needs a dma-buf"));
+             "give one of the two"));
   CHECK(says(refused([](auto& m) { m.dma_buf = -1, m.address = nullptr; }), Code::kInvalidArgument,
-             "needs a dma-buf"));
+             "give one of the two"));
   CHECK(says(refused([](auto& m) { m.dma_buf = 1'000'000; }), Code::kInvalidArgument,
              "cannot be duplicated"));
   // Nothing but a dma-buf can be copied by its descriptor alone.

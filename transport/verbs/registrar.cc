@@ -43,12 +43,16 @@ Status dma_buf_error(uint64_t length, int error) {
       return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
                     "device memory cannot be registered: it takes Linux 5.12, rdma-core 34, an "
                     "RDMA driver that imports dma-bufs (for "
-                    "example mlx5) and an exporter that lets peers in",
+                    "example mlx5) and an exporter that lets peers in; use such a device, or let "
+                    "its bytes go by host memory",
                     error);
     case EBADF:
     case EINVAL:
-      return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
-                    "the descriptor is no dma-buf, or has no such range", error);
+      return Status(
+          Code::kInvalidArgument, Scope::kOperation, kOrigin,
+          "the descriptor is no dma-buf, has no such range, or the RDMA device takes none so "
+          "large; give the exporter's descriptor, and less of it",
+          error);
     case ENOMEM:
       return Status(Code::kNoMemory, Scope::kOperation, kOrigin,
                     "the RDMA device has no room to register " + mebibytes(length) +
@@ -56,7 +60,7 @@ Status dma_buf_error(uint64_t length, int error) {
                     error);
     default:
       return Status(Code::kInternal, Scope::kOperation, kOrigin,
-                    "device memory cannot be registered", error);
+                    "device memory cannot be registered; dmesg may say why", error);
   }
 }
 
@@ -116,7 +120,8 @@ Result<ibv_mr*> Registrar::pin(void* data, uint64_t length, int access) {
   if (std::optional<Region> device = device_region_of(data)) {
     const uint64_t before = reinterpret_cast<uint64_t>(data) - device->base;
     if (length > device->length - before)
-      return invalid("memory that begins on another device and does not end there");
+      return invalid(
+          "memory that begins on another device and does not end there; post it in parts");
     errno = 0;
     ibv_mr* mr = api_.reg_dmabuf_mr(pd_, device->offset + before, length, device->base + before,
                                     device->dma_buf, access);
@@ -210,7 +215,8 @@ bool Registrar::reaches(DeviceStorage& memory) {
   (added.ok() ? device_memory_registered : device_memory_refused).add();
   if (added.ok()) return true;
   static LogThrottle throttle;
-  throttle.log(LogLevel::kWarning, std::string(added.detail()) + "; its bytes go by host memory");
+  throttle.log(LogLevel::kWarning,
+               "device memory goes by host memory: " + std::string(added.detail()));
   return false;
 }
 
@@ -239,7 +245,7 @@ void Registrar::device_memory_ended(const DeviceStorage& memory) noexcept {
 Status Registrar::add_device_memory(int fd, uint64_t offset, uint64_t length, uint64_t iova) {
   uint64_t end = 0;
   if (length == 0 || __builtin_add_overflow(iova, length, &end))
-    return invalid("device memory of no bytes, or beyond 2^64");
+    return invalid("device memory of no bytes, or beyond 2^64; give its length");
   // ibv_reg_dmabuf_mr(3).
   if (const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
       iova % page != offset % page)
