@@ -44,6 +44,10 @@ def expand(command, bin_folder, json_path):
     return [part.replace("{bin}", bin_folder).replace("{json}", json_path) for part in command]
 
 
+# What the folder of programs is called in texts, wherever it lies: results are published.
+BUILT = "bazel-bin"
+
+
 def missing_program(row, bin_folder):
     """What the row needs and is not there, or None."""
     if row.get("device") == "rdma" and not machine.rdma_devices():
@@ -53,10 +57,10 @@ def missing_program(row, bin_folder):
     program = expand(row["command"][:1], bin_folder, "")[0]
     if shutil.which(program, path=os.environ.get("PATH")) is None and \
             not os.access(os.path.join(ROOT, program), os.X_OK):
-        return program
-    for path in expand(row.get("needs", []), bin_folder, ""):
-        if not os.path.exists(os.path.join(ROOT, path)):
-            return path
+        return row["command"][0].replace("{bin}", BUILT)
+    for path in row.get("needs", []):
+        if not os.path.exists(os.path.join(ROOT, *expand([path], bin_folder, ""))):
+            return path.replace("{bin}", BUILT)
     return None
 
 

@@ -245,6 +245,10 @@ class Comparison(unittest.TestCase):
         for each in rows:
             self.assertIn(f"{each['name']}", text)
         self.assertEqual([each["summary"] for each in answer["rows"][1:]], [None] * 8)
+        # By names that are the same on each machine: the result is published.
+        self.assertEqual(
+            [each["why"] for each in answer["rows"][1:3]],
+            ["bazel-bin/no/such/program is not there", "bazel-bin/no/such/file is not there"])
 
     def test_reads_the_file_of_a_command_that_writes_one(self):
         code = (
