@@ -20,9 +20,9 @@ import tempfile
 
 # operations for each turn of the loop
 MODES = {
-    "message-shm": 2, "message-tcp": 2, "view-shm": 1, "names-shm": 1, "ahead-shm": 1, "subscribed-shm": 1,
-    "into-shm": 1, "into-tcp": 1, "write-verbs": 1, "read-verbs": 1, "message-verbs": 2,
-    "turn-verbs": 1}
+    "message-shm": 2, "message-tcp": 2, "view-shm": 1, "names-shm": 1, "ahead-shm": 1,
+    "subscribed-shm": 1, "into-shm": 1, "into-tcp": 1, "write-verbs": 1, "read-verbs": 1,
+    "message-verbs": 2, "turn-verbs": 1}
 COUNT = 500
 
 

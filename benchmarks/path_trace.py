@@ -73,8 +73,9 @@ def in_guest():
 
 @contextlib.contextmanager
 def one_processor():
-    """Takes a guest's other processors away meanwhile. While ftrace changes the kernel's code, an
-    emulated kernel of two processors hangs about every tenth time; of one it never did."""
+    """Takes a guest's other processors offline meanwhile. While ftrace changes the kernel's code,
+    an emulated kernel of two processors hangs about every tenth time. One of one processor did not
+    in 29."""
     others = glob.glob("/sys/devices/system/cpu/cpu*/online") if in_guest() else []
     others = [path for path in others if _read(path) == "1" and not path.endswith("cpu0/online")]
     try:

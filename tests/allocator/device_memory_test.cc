@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -204,6 +205,26 @@ TEST_CASE("whoever keeps something for device memory hears of its end, before it
   CHECK(here->told == 1);
   CHECK(here->before_done);
   CHECK(device.ended() == 1);
+}
+
+TEST_CASE("a forked child that lets go of device memory leaves the parent's alone",
+          "[device_memory]") {
+  static PretendDevice* device;
+  static std::optional<Buffer> buffer;
+  static std::shared_ptr<Listening> parent;
+  PretendDevice made(4096);
+  device = &made;
+  buffer = made.wrap(true);
+  parent = std::make_shared<Listening>(made);
+  DeviceStorage::of(buffer->storage())->add_user(parent);
+  CHECK(test::in_child([] {
+          buffer.reset();
+          return device->ended() + parent->told;
+        }) == 0);
+  buffer.reset();
+  CHECK(made.ended() == 1);
+  CHECK(parent->told == 1);
+  parent.reset();
 }
 
 // How many blocks of it there are.

@@ -10,11 +10,6 @@ namespace {
 
 constexpr size_t kBytes = 300'000;
 
-// As in device_memory_test.cc.
-uint64_t bounced(bool dma_buf, uint64_t bytes) {
-  return fake_device_under_test() && dma_buf ? 0 : bytes;
-}
-
 TEST_CASE("a tensor in device memory is fetched, as host memory or into device memory",
           "[contract][exchange][device]") {
   NothingLeftBehind audit;

@@ -14,11 +14,6 @@ namespace {
 
 const std::vector<size_t> kSizes = {1, 64, 4096, 100'000, (1 << 20) + 1};
 
-// What the engine of a device has to copy of `bytes`.
-uint64_t bounced(bool dma_buf, uint64_t bytes) {
-  return fake_device_under_test() && dma_buf ? 0 : bytes;
-}
-
 TEST_CASE("a message leaves device memory and arrives in device memory", "[contract][device]") {
   NothingLeftBehind audit;
   for (bool dma_buf : {false, true}) {

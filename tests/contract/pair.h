@@ -57,6 +57,10 @@ bool path_has_device();
 // that SLUICE_CONTRACT_HOST is the address of; those are soft devices, which copy.
 bool fake_device_under_test();
 bool copying_device_under_test();
+// How many of `bytes` of device memory, with a dma-buf or without, pass host memory at one end.
+inline uint64_t bounced(bool dma_buf, uint64_t bytes) {
+  return fake_device_under_test() && dma_buf ? 0 : bytes;
+}
 // Largest message that travels inside a control message, and one that does not.
 size_t inline_limit();
 // Where a listener of this path can listen: a new place each time.

@@ -41,7 +41,7 @@ DOORS = [
     ("packet sockets", r"\bAF_PACKET\b|#\s*include\s*<linux/if_packet\.h>", ["transport/l2/carrier/*", "transport/l2/discovery/*", "tools/dump/*"] + _TESTS + _YARDSTICKS),
     ("memory mappings", r"(?<![\w.>])mmap\s*\(|\bmemfd_create\s*\(", [
         "allocator/linux_page_source.*",
-        "allocator/device_memory.cc",  # a dma-buf of the program's, and addresses that nobody is to use
+        "allocator/device_memory.cc",  # a dma-buf of the program's; addresses that nobody may use
         "transport/base/map_over.cc",  # files over reserved addresses, for the two above and below
         "transport/shm/mapper.*", "transport/shm/ring.*",
         "transport/l2/carrier/ring.*",  # the kernel's packet ring

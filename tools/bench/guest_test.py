@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Tests of how `sluice bench` waits for its guest. The guest is a fake: what it does here a real one
-does once in hours."""
+"""Tests of how `sluice bench` waits for its guest. The guest is a fake: a real one hangs once in
+hours."""
 import os
 import subprocess
 import sys

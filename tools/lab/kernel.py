@@ -22,10 +22,13 @@ from trouble import NOTHING_TO_RUN_ON, Trouble
 
 # Which packages there are: Debian 12's own kernel, and the newer one that its security archive offers beside it.
 META_PACKAGES = {"tcg": "linux-image-amd64", "tcg-6.12": "linux-image-6.12-amd64"}
-# Folders of the package that no guest of ours has a device for: three quarters of its size. vgem stays, which exports
-# dma-bufs without a device.
-LEFT_OUT = ("drivers/gpu/[!d]*", "drivers/gpu/drm/[!dv]*", "drivers/gpu/drm/vboxvideo", "drivers/gpu/drm/vmwgfx", "drivers/media", "drivers/net/wireless", "drivers/scsi", "drivers/usb", "drivers/iio", "drivers/hwmon",
-            "drivers/staging", "drivers/ata", "drivers/mmc", "drivers/input", "drivers/net/ethernet", "sound")
+# Folders of the package that no guest of ours has a device for: three quarters of its size. vgem
+# stays, which exports dma-bufs without a device.
+LEFT_OUT = (
+    "drivers/gpu/[!d]*", "drivers/gpu/drm/[!dv]*", "drivers/gpu/drm/vboxvideo",
+    "drivers/gpu/drm/vmwgfx", "drivers/media", "drivers/net/wireless", "drivers/scsi",
+    "drivers/usb", "drivers/iio", "drivers/hwmon", "drivers/staging", "drivers/ata", "drivers/mmc",
+    "drivers/input", "drivers/net/ethernet", "sound")
 # Package, modules kept, vmlinux, and the package file until it is removed again.
 NEEDED_BYTES = 700 << 20
 SOURCES_FOLDER = pathlib.Path("/usr/src")  # where Debian's headers packages put theirs
