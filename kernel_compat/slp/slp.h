@@ -252,6 +252,8 @@ bool slp_confirmed(const struct slp_session *s);
 void slp_abort(struct slp_session *s);
 
 enum slp_state slp_state_of(const struct slp_session *s);
+/* The peer has answered a HELLO, be it by RETRY. */
+bool slp_was_heard(const struct slp_session *s);
 /* Of SLP_DOWN. Of SLP_CONNECTING with a cipher: what refusals said that prove nothing. */
 enum slp_status slp_why_of(const struct slp_session *s);
 uint32_t slp_frame_bytes(const struct slp_session *s); /* largest frame now */

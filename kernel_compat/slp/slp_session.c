@@ -2,8 +2,9 @@
 /* A session from its HELLO to its end: frames in, time, posts. Frames out: slp_tx.c. */
 #include "slp_session.h"
 
+/* Doubled twice, and no more: a listener among a flood hears one HELLO in 16 or fewer, and two of
+ * ours must be heard. */
 #define SLP_HELLO_FIRST (4 * (uint64_t)SLP_MILLISECOND)
-#define SLP_HELLO_LAST (64 * (uint64_t)SLP_MILLISECOND)
 
 void slp_config_init(struct slp_config *config)
 {
@@ -148,6 +149,7 @@ static enum slp_drop on_handshake(struct slp_session *s, const struct slp_frame 
 		if (hello.cookie != s->ours.cookie)
 			s->hello_due = true;
 		s->ours.cookie = hello.cookie;
+		s->last_heard = now;
 		return SLP_TAKEN;
 	}
 	status = take_peer(s, &hello);
@@ -364,7 +366,7 @@ void slp_on_timer(struct slp_session *s, uint64_t now)
 		if (s->hello_at <= now) {
 			s->hello_due = true;
 			++s->hellos;
-			s->hello_at = now + slp_min(SLP_HELLO_FIRST << slp_min(s->hellos, 4), SLP_HELLO_LAST);
+			s->hello_at = now + (SLP_HELLO_FIRST << slp_min(s->hellos, 2));
 		}
 		return;
 	}
@@ -435,6 +437,11 @@ bool slp_confirmed(const struct slp_session *s)
 enum slp_state slp_state_of(const struct slp_session *s)
 {
 	return s->state;
+}
+
+bool slp_was_heard(const struct slp_session *s)
+{
+	return s->state != SLP_CONNECTING || s->ours.cookie != 0;
 }
 
 enum slp_status slp_why_of(const struct slp_session *s)

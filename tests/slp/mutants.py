@@ -92,6 +92,8 @@ MUTANTS = [
     ("turns_of_pushes_are_those_of_pulls", "slp_content.c", "SLP_TRANSFERS + (index & ~SLP_TRANSFER_PUSH)", "(index & ~SLP_TRANSFER_PUSH)"),
     ("frame_one_byte_too_long", "slp_tx.c", "- SLP_EAGER_BYTES - slp_seal_bytes(s);", "- SLP_EAGER_BYTES - slp_seal_bytes(s) + 1;"),
     ("silence_ends_nothing", "slp_session.c", "s->why : SLP_SILENT);\n\t\tslp_settle(s);\n", "s->why : SLP_SILENT);\n"),
+    ("hellos_too_seldom_for_a_flood", "slp_session.c", "slp_min(s->hellos, 2)", "slp_min(s->hellos, 4)"),
+    ("a_retry_is_no_word_of_the_peer", "slp_session.c", "\t\ts->last_heard = now;\n\t\treturn SLP_TAKEN;\n", "\t\treturn SLP_TAKEN;\n"),
     ("a_failure_in_a_frame_ends_nothing", "slp_session.c", "\tif (s->ending)\n\t\tslp_settle(s);\n", ""),
     ("a_failure_while_closing_a_handle_ends_nothing", "slp_peer.c", "\tslp_settle(s);\n", ""),
     ("control_records_wait_for_ever", "slp_session.c", "\t\tslp_transfers_work(s); /* there may be records that found no room */\n", ""),

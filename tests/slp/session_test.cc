@@ -83,6 +83,54 @@ TEST_CASE("an idle peer is asked each second, and given up three seconds after i
   CHECK(ended - heard <= 4200 * kMillisecond);
 }
 
+TEST_CASE("among a flood one HELLO in 32 is enough, and a RETRY is a word of the peer", "[slp]") {
+  End client;
+  slp_config config = client.config(1452);
+  config.nonce = 0x1111, config.connection = 0x10005, config.source_port = 7,
+  config.destination_port = 9;
+  client.session = slp_connect(client.room.data(), &config, 1);
+  slp_listener listener{
+      .secret = {1}, .port = 9, .mtu = 1452, .cipher = nullptr, .cipher_user = nullptr};
+  uint64_t now = 1, said = 0, retried = 0;
+  bool accepted = false;
+  // Hears every 32nd HELLO, if it hears any.
+  auto run_until = [&](uint64_t limit, bool hears) {
+    while (slp_state_of(client.session) == SLP_CONNECTING && !accepted && now < limit) {
+      for (Frame& hello : client.say(now)) {
+        if (++said % 32 != 0 || !hears) continue;
+        slp_frame in{.data = hello.data(),
+                     .present = hello.size(),
+                     .bytes = hello.size(),
+                     .ce = false,
+                     .context = nullptr};
+        slp_meeting met;
+        accepted = slp_listen(&listener, now, reinterpret_cast<const uint8_t*>("client"), 6, &in,
+                              &met) == SLP_LISTEN_ACCEPT;
+        if (accepted) continue;
+        retried = now;
+        CHECK(client.hear({met.reply, met.reply + met.reply_bytes}, now) == SLP_TAKEN);
+      }
+      now = slp_next_timeout(client.session);
+      slp_on_timer(client.session, now);
+    }
+  };
+  CHECK_FALSE(slp_was_heard(client.session));
+  SECTION("two are heard within the dead time") {
+    run_until(3 * kSecond, true);
+    CHECK(accepted);
+    CHECK(slp_was_heard(client.session));
+  }
+  SECTION("the dead time counts from the RETRY") {
+    run_until(800 * kMillisecond, true);
+    REQUIRE(retried != 0);
+    CHECK_FALSE(accepted);
+    run_until(10 * kSecond, false);
+    CHECK(slp_state_of(client.session) == SLP_DOWN);
+    CHECK(slp_why_of(client.session) == SLP_SILENT);
+    CHECK(now == retried + 3 * kSecond);
+  }
+}
+
 TEST_CASE("what breaks the protocol ends the session and says BYE", "[slp]") {
   struct Lie {
     uint8_t stream, kind;

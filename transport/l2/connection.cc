@@ -220,6 +220,8 @@ Status Connection::charge(PeerResource resource) {
   return Status();
 }
 
+bool Connection::was_heard() const { return slp_was_heard(session_); }
+
 Status Connection::hint() const {
   slp_status why = slp_state_of(session_) == SLP_CONNECTING ? slp_why_of(session_) : SLP_OK;
   return why == SLP_OK ? Status() : status_of(why);

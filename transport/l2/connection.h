@@ -124,6 +124,8 @@ class Connection final : public proto::DirectConnection {
   Path path() const;
   Path bulk_path() const override { return path(); }
   uint64_t peer_nonce() const { return peer_nonce_; }
+  // The peer has answered a HELLO, though it may not have heard the next one yet.
+  bool was_heard() const;
   // Connecting: what refusals said that prove nothing; else ok.
   Status hint() const;
   // Its HELLO was not an old one. Says so once.

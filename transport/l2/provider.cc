@@ -156,7 +156,7 @@ Task<Result<std::unique_ptr<Connection>>> L2Provider::meet(const Address& addres
         Code::kUnreachable, Scope::kOperation, kOrigin,
         "nobody listens at " + address.to_string() + ": its machine says that the port is closed");
   }
-  if (connection->state() == State::kConnecting && now() >= silent) {
+  if (connection->state() == State::kConnecting && !connection->was_heard() && now() >= silent) {
     SLUICE_CO_RETURN_IF_ERROR(connection->hint());
     co_return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
                      "nobody answers at " + address.to_string() +
