@@ -5,8 +5,8 @@ states.
     benchmarks/compare.py shm_latency --rounds 15 --json out.json
     benchmarks/by_state.py out.json "sluice send_lat" "UCX 1.22 tag_lat posix"
 
-The host moves the two processors nearer together or farther apart (docs/performance.md): latencies
-then come in two groups, with nothing between. A row's figures are cut at their widest gap, if that
+For results without a gauge (states.py). The host moves the two processors nearer together or
+farther apart (docs/performance.md): latencies then come in two groups, with nothing between. A row's figures are cut at their widest gap, if that
 is a factor of 1.25 at least; a row without such a gap met one state only, and is compared with
 whatever the other row met. If neither has one, all rounds are of one state, which the bare flag
 tells.
@@ -17,8 +17,10 @@ import json
 import statistics
 import sys
 
+from states import FAR, NEAR
+
 LEAST_GAP = 1.25  # narrower ones are noise; the states are 1.5 and more apart
-NEAR, FAR, ONE = "near", "far", "one state"
+ONE = "one state"
 
 
 def states_of(values):

@@ -28,6 +28,7 @@ import machine
 import question as questions
 import report
 import row_results
+import states
 
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(FOLDER)
@@ -177,13 +178,33 @@ def order_of(rows, number):
     return rotated[::-1] if number % 2 else rotated
 
 
+def gauged(row, run, bin_folder, gauge):
+    """(the outcome of a row's command, more of its figure: the state of the machine)."""
+    if gauge is None:
+        return run(row, bin_folder), {}
+
+    failed = []
+
+    def flag():
+        ran = run_once({"command": gauge}, bin_folder)
+        if ran["state"] == OK:
+            return ran["records"][0]["metrics"].get("one_way_ns")
+        failed.append(outcome(ran["state"], f"the gauge of the machine's state: {ran['why']}"))
+        return None
+
+    ran, state = states.within_one(lambda: run(row, bin_folder), flag)
+    return failed[0] if failed else ran, {"machine": state}
+
+
 def run_round(
-    rows, bin_folder, number, max_steal=judging.MAX_STEAL_PERCENT, run=run_once, only=None
+    rows, bin_folder, number, max_steal=judging.MAX_STEAL_PERCENT, run=run_once, only=None,
+    gauge=None
 ):
     """One round: figures by row name, and what the machine did meanwhile. Rows with one command
     share one execution.
 
     `only`: names of the rows that run, all if None; the others have no figure in this round.
+    `gauge`: the command that tells the machine's state, before and after each row (states.py).
     """
     meter, ran, begun = machine.Disturbance(), {}, time.monotonic()
     started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
@@ -191,8 +212,9 @@ def run_round(
     for row in order_of([row for row in rows if only is None or row["name"] in only], number):
         key = tuple(row["command"])
         if key not in ran:
-            ran[key] = run(row, bin_folder)
-        figures[row["name"]] = figure_of(row, ran[key])
+            ran[key] = gauged(row, run, bin_folder, gauge)
+        outcome_of, machine_state = ran[key]
+        figures[row["name"]] = dict(figure_of(row, outcome_of), **machine_state)
     elsewhere = meter.since_last()
     return {
         "figures": figures, "steal_percent": elsewhere["steal"],
@@ -210,7 +232,10 @@ def wants_another(rounds, asked):
 def run_rounds(question, options, run=run_once):
     rounds = []
     while wants_another(rounds, options.rounds):
-        rounds.append(run_round(question["rows"], options.bin, len(rounds), options.max_steal, run))
+        rounds.append(
+            run_round(
+                question["rows"], options.bin, len(rounds), options.max_steal, run,
+                gauge=question.get("gauge")))
         print(
             f"{question['question']}: round {len(rounds)} of {options.rounds}"
             f"{' (not counted, run again: steal)' if rounds[-1]['rejected'] else ''}",
@@ -233,41 +258,63 @@ def row_summary(row, rounds, baseline):
         "unchecked": any(figure["unchecked"] for figure in figures), "values": values,
         "summary": judging.summary(values), "ratio": None}
     result.update({key: row[key] for key in ("series", "size", "peer") if key in row})
+    if states.told(rounds) == states.BOTH:
+        result["machine"] = [figure.get("machine") for figure in figures]
     if row["metric"] == baseline["metric"]:
         result["ratio"] = judging.summary(
             judging.per_round(values, column(baseline["name"], rounds)))
     return result
 
 
-def column(name, rounds):
-    """A row's figure per counted round; none at all if its payload was ever wrong."""
+def column(name, rounds, state=None):
+    """A row's figure per counted round, of those in that state of the machine if one is named; none
+    at all if its payload was ever wrong."""
     figures = [one["figures"][name] for one in rounds]
     if any(figure["state"] == CORRUPT for figure in figures):
         return [None] * len(rounds)
-    return [None if one["rejected"] else figure["value"] for one, figure in zip(rounds, figures)]
+    return [
+        None if one["rejected"] or state not in (None, figure.get("machine")) else figure["value"]
+        for one, figure in zip(rounds, figures)]
+
+
+def ratios(target, metric, rounds, state):
+    """Per round, of the figures in that state of the machine."""
+    best = judging.best_overall if target.get("best") == "overall" else judging.best_of
+    base = best(
+        [column(name, rounds, state) for name in questions.as_list(target["of"])],
+        metric in row_results.MORE_IS_BETTER)
+    ours = column(target["row"], rounds, state)
+    if "over" in target:
+        ours = judging.per_round(ours, column(target["over"], rounds, state))
+        base = judging.per_round(base, column(target["of_over"], rounds, state))
+    return judging.per_round(ours, base)
 
 
 def judge(target, metric, rounds):
     of = questions.as_list(target["of"])
-    best = judging.best_overall if target.get("best") == "overall" else judging.best_of
-    base = best([column(name, rounds) for name in of], metric in row_results.MORE_IS_BETTER)
-    ours = column(target["row"], rounds)
-    if "over" in target:
-        ours = judging.per_round(ours, column(target["over"], rounds))
-        base = judging.per_round(base, column(target["of_over"], rounds))
-    per_round = judging.per_round(ours, base)
+    told = (target["state"],) if "state" in target else states.told(rounds)
+    by_state = {state: ratios(target, metric, rounds, state) for state in told}
+    per_round = states.first_present(by_state.values())
     absent = [name for name in of if judging.summary(column(name, rounds)) is None]
     bound = target["at_most"] if "at_most" in target else target["at_least"]
     verdict = judging.verdict(per_round, target.get("at_most"), target.get("at_least"))
     if absent and verdict == judging.PASS:
         verdict = judging.INCONCLUSIVE  # the best of the others may be the absent one
-    return {
+    if "state" in target and verdict == judging.MISSING and not absent:
+        verdict = judging.INCONCLUSIVE  # the machine was never in that state
+    judged = {
         "row": target["row"], "of": of, "at_most": target.get("at_most"),
         "at_least": target.get("at_least"), "note": target.get("note", ""),
         "best": target.get("best"), "over": target.get("over"), "of_over": target.get("of_over"),
         "ratio": judging.summary(per_round), "absent": absent, "verdict": verdict,
         "rounds_needed": (
             judging.rounds_needed(per_round, bound) if judging.present(per_round) else None)}
+    if "state" in target:
+        return dict(judged, state=target["state"])
+    if told == states.BOTH:
+        return dict(
+            judged, by_state={state: judging.summary(each) for state, each in by_state.items()})
+    return judged
 
 
 def answer(question, rounds):

@@ -73,9 +73,18 @@ def compared(target):
     """What a target divides by what."""
     best = "best overall of " if target.get("best") == "overall" else "best of "
     of = target["of"][0] if len(target["of"]) == 1 else best + ", ".join(target["of"])
+    text = f"{target['row']} / {of}"
     if target.get("over"):
-        return f"({target['row']} / {target['over']}) / ({of} / {target['of_over']})"
-    return f"{target['row']} / {of}"
+        text = f"({target['row']} / {target['over']}) / ({of} / {target['of_over']})"
+    return text + (f", {target['state']}" if target.get("state") else "")
+
+
+def in_each_state(target):
+    """"near 4.85 (12), far 2.2 (7)": the median in each state of the machine, and its rounds."""
+    return ", ".join(
+        f"{state} {digits(each['median'])} ({each['rounds']})"
+        for state, each in target.get("by_state", {}).items()
+        if each)
 
 
 def target_line(target):
@@ -83,7 +92,7 @@ def target_line(target):
         else f"at least {digits(target['at_least'])}"
     ratio = estimate(target["ratio"]) if target["ratio"] else "-"
     remark = "; ".join(filter(None, [
-        target["note"],
+        target["note"], in_each_state(target),
         "no figure: " + ", ".join(target["absent"]) if target["absent"] else ""]))
     return f"| {compared(target)} | {bound} | {ratio} | {target['verdict']} | {remark} |"
 

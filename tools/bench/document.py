@@ -266,10 +266,9 @@ def filled(answer, other, where):
             if row["name"] in taken
             else row)
         for row in answer["rows"]]
-    judged = {
-        (target["row"], *target["of"]): target for target in other["targets"] if target["ratio"]}
+    judged = {report.compared(target): target for target in other["targets"] if target["ratio"]}
     targets = [
-        judged.get((target["row"], *target["of"]), target) if target["ratio"] is None else target
+        judged.get(report.compared(target), target) if target["ratio"] is None else target
         for target in answer["targets"]]
     return dict(answer, rows=better, targets=targets, elsewhere=dict(where, rows=taken))
 

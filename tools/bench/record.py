@@ -39,6 +39,8 @@ class Programs:
         """One digest of the rows: their names, their commands, and what is in the programs and
         scripts they name."""
         digest = hashlib.sha256()
+        for part in question.get("gauge", []):
+            digest.update(repr(part).encode() + self._file(part).encode())
         for row in question["rows"]:
             digest.update(
                 repr((row["name"], row["metric"], row["command"], row.get("select", {}))).encode())
@@ -88,7 +90,8 @@ def _figure(row, at):
     for bad in row["failures"]:
         if bad["round"] == at:
             return dict(compare.NO_FIGURE, state=bad["state"], why=bad["why"])
-    return dict(compare.NO_FIGURE, value=row["values"][at], unchecked=row["unchecked"])
+    known = {"machine": row["machine"][at]} if "machine" in row else {}
+    return dict(compare.NO_FIGURE, value=row["values"][at], unchecked=row["unchecked"], **known)
 
 
 def measured(rounds):
@@ -150,7 +153,8 @@ def question_of(answer):
     targets = [
         {
             key: target[key]
-            for key in ("row", "of", "at_most", "at_least", "note", "best", "over", "of_over")
+            for key in (
+                "row", "of", "at_most", "at_least", "note", "best", "over", "of_over", "state")
             if target.get(key) is not None}
         for target in answer["targets"]]
     return dict(

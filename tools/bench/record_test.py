@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of a report that goes on where it stopped: rounds of several runs, of several results, and
 of a guest."""
+import itertools
 import json
 import os
 import pathlib
@@ -71,6 +72,14 @@ class Rounds(unittest.TestCase):
             one_round({"a": 1.0, "b": 2.0}, 0), one_round({"a": None, "b": None}, 1, rejected=True),
             one_round({"a": 3.0, "b": None}, 2)]
         rounds[2]["figures"]["b"] = dict(compare.NO_FIGURE, state=compare.FAILED, why="exit 1")
+        stored = json.loads(json.dumps(result_of(self.ASKED, rounds)))
+        self.assertEqual(record.rounds_of(stored["answers"][0]), rounds)
+
+    def test_keep_the_state_that_the_machine_was_in(self):
+        rounds = [one_round({"a": 1.0, "b": 2.0}, at) for at in range(2)]
+        for one, state in zip(rounds, ("near", None)):
+            for figure in one["figures"].values():
+                figure["machine"] = state
         stored = json.loads(json.dumps(result_of(self.ASKED, rounds)))
         self.assertEqual(record.rounds_of(stored["answers"][0]), rounds)
 
@@ -211,6 +220,27 @@ class Goes(unittest.TestCase):
         self.assertEqual(
             [(row["state"], row["summary"]["rounds"]) for row in answer["rows"]],
             [("ok", 21), ("ok", 21), ("ok", 7), ("ok", 7)])
+
+    def test_on_to_enough_rounds_in_one_state_of_the_machine_but_not_for_ever(self):
+        asked = question("q", "ab", [{"row": "b", "of": "a", "at_most": 1.0}])
+        asked["gauge"] = ["flag"]
+        values = {"a": 100.0, "b": 99.0}
+
+        def flag(pattern):
+            """Of the rows in turn: near (n) or far (f). It runs twice for each."""
+            states = itertools.cycle(each for state in pattern for each in (state, state))
+            return lambda _row, _bin: compare.outcome(
+                compare.OK,
+                records=[{"metrics": {"one_way_ns": 30.0 if next(states) == "n" else 160.0}}])
+
+        def ran(pattern):
+            with unittest.mock.patch.object(compare, "run_once", flag(pattern)):
+                return len(self.scheduled(asked, {"a": 100.0, "b": 99.0}, judge=True)[0])
+
+        self.assertEqual(
+            [ran("n"), ran("nnff"), ran("nnnf"), ran("nnnfnfnf")], [21, 21, 41, 63])
+        asked["targets"][0]["state"] = "far"
+        self.assertEqual(ran("nnnf"), 7)  # none in which both rows met it: nothing to go on for
 
     def test_not_on_for_ever_where_every_round_is_robbed(self):
         before = [one_round({"a": 1.0}, at, rejected=True) for at in range(20)]

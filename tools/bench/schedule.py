@@ -22,6 +22,9 @@ LARGEST_SHARE, KEPT_SHARE = 2.0, 0.5
 # and a command may take so much: a program that hangs, as a bare one does that lost a frame, would
 # take all of it.
 COMMAND_SECONDS = 15.0
+# Of rounds by the machine's state only those count in which two rows met the same one: for a verdict
+# so many times the rounds are run at most.
+MOST_BY_STATE = 3
 NO_TIME, INTERRUPTED = "no time was left for it", "interrupted"
 
 
@@ -81,7 +84,9 @@ class Schedule:
 
     def _asked(self, name):
         """Rounds. Where a judgement is asked for, more if some target has too few for one."""
-        return judging.DECISIVE_ROUNDS if self._undecided(name) else self.options.rounds
+        if not self._undecided(name):
+            return self.options.rounds
+        return judging.DECISIVE_ROUNDS * (MOST_BY_STATE if "gauge" in self.questions[name] else 1)
 
     def _undecided(self, name):
         """The targets that more rounds than were asked for may judge: those within 5 % of their
@@ -128,7 +133,8 @@ class Schedule:
             if undecided
             else None)
         one = compare.run_round(
-            rows, self.options.bin, len(so_far), self.options.max_steal, self._run, only)
+            rows, self.options.bin, len(so_far), self.options.max_steal, self._run, only,
+            self.questions[name].get("gauge"))
         self.out_of_time = self.deadline is not None and self.clock() >= self.deadline
         if not self._stopped() or not so_far:
             so_far.append(one)
