@@ -17,10 +17,10 @@ benchmarks/peers/install.py gets. "device": "rdma" for a row that needs one, "mo
 needs the kernel module. Of a question, or of a row instead: "quick": {"--iterations": "4"} replaces
 the values of these flags, where a command has them, when time is short; "shares": 6 of a question,
 how many even shares of a limited time its first round may take (tools/bench/schedule.py); of a
-target, "quick": false leaves it out then (narrowed()). "gauge": a command of a question, which prints one_way_ns: it runs before and after each row, and
-figures are compared with those that met the machine in the same state (states.py); a target with
-"state": "near" or "far" is on the rounds in that state alone. "pareto": ", CPU" of a question: a row and
-the one whose name has this added are one point of a chart, what is gained and what it costs;
+target, "quick": false leaves it out then (narrowed()). "gauge": a command of a question, which
+prints one_way_ns: it runs before and after each row, and figures are compared with those that met
+the machine in the same state (states.py); a target with "state": "near" or "far" is on the rounds
+in that state alone. "pareto": ", CPU" of a question: a row and the one whose name has this added are one point of a chart, what is gained and what it costs;
 narrowed() keeps all of them.
 """
 import copy
@@ -177,7 +177,7 @@ def _check_targets(path, question):
                 f"{path}: target of {target['row']!r}: \"best\" is \"overall\" or left out")
         if "state" in target and (target["state"] not in states.BOTH or "gauge" not in question):
             raise BadQuestion(
-                f"{path}: target of {target['row']!r}: \"state\" is \"near\" or \"far\", of a question"
-                " with a gauge")
+                f"{path}: target of {target['row']!r}: \"state\" is \"near\" or \"far\", of a"
+                " question with a gauge")
         if ("at_most" in target) == ("at_least" in target):
             raise BadQuestion(f"{path}: target of {target['row']!r} needs at_most or at_least")

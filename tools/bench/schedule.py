@@ -22,8 +22,8 @@ LARGEST_SHARE, KEPT_SHARE = 2.0, 0.5
 # and a command may take so much: a program that hangs, as a bare one does that lost a frame, would
 # take all of it.
 COMMAND_SECONDS = 15.0
-# Of rounds by the machine's state only those count in which two rows met the same one: for a verdict
-# so many times the rounds are run at most.
+# Of rounds by the machine's state only those count in which two rows met the same one: for a
+# verdict so many times the rounds are run at most.
 MOST_BY_STATE = 3
 NO_TIME, INTERRUPTED = "no time was left for it", "interrupted"
 
