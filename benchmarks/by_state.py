@@ -7,9 +7,9 @@ states.
 
 For results without a gauge (states.py). The host moves the two processors nearer together or
 farther apart (docs/performance.md): latencies then come in two groups, with nothing between. A
-row's figures are cut at their widest gap, if that is a factor of 1.25 at least; a row without such a gap met one state only, and is compared with
-whatever the other row met. If neither has one, all rounds are of one state, which the bare flag
-tells.
+row's figures are cut at their widest gap, if that is a factor of 1.25 at least; a row without such
+a gap met one state only, and is compared with whatever the other row met. If neither has one, all
+rounds are of one state, which the bare flag tells.
 Exit code: 0; 1 if no round has both rows in one state; 2 for bad usage.
 """
 import argparse

@@ -20,8 +20,8 @@ how many even shares of a limited time its first round may take (tools/bench/sch
 target, "quick": false leaves it out then (narrowed()). "gauge": a command of a question, which
 prints one_way_ns: it runs before and after each row, and figures are compared with those that met
 the machine in the same state (states.py); a target with "state": "near" or "far" is on the rounds
-in that state alone. "pareto": ", CPU" of a question: a row and the one whose name has this added are one point of a chart, what is gained and what it costs;
-narrowed() keeps all of them.
+in that state alone. "pareto": ", CPU" of a question: a row and the one whose name has this added
+are one point of a chart, what is gained and what it costs; narrowed() keeps all of them.
 """
 import copy
 import json
