@@ -195,14 +195,11 @@ void DeviceStorage::end(Storage* storage) noexcept {
 }
 
 Result<Tensor> copy_to_host(Arena& arena, const Tensor& tensor) {
-  const TensorDescriptor& layout = tensor.descriptor();
-  SLUICE_TRY(TensorDescriptor at_start,
-             TensorDescriptor::strided(layout.shape(), layout.strides(), layout.dtype(), 0));
   const size_t bytes = tensor.size_bytes();
   SLUICE_TRY(Buffer host, arena.allocate(std::max<size_t>(bytes, 1)));
   SLUICE_RETURN_IF_ERROR(
       DeviceStorage::of(tensor.storage())->to_host(host.data(), tensor.data(), bytes));
-  return Tensor(host.storage(), at_start);
+  return Tensor(host.storage(), tensor.descriptor().at_start());
 }
 
 Status copy_from_host(const Buffer& into, std::span<const std::byte> from) {

@@ -220,5 +220,13 @@ TEST_CASE("layouts differ by dtype and shape, descriptors also by place and stri
   CHECK(*a == *TensorDescriptor::compact(shape, float32));
 }
 
+TEST_CASE("at the start of other memory a layout keeps all but its place") {
+  std::vector<int64_t> shape = {2, 2}, wide = {4, 1};
+  auto there = TensorDescriptor::strided(shape, wide, float32, 8);
+  CHECK(there->at_start() == *TensorDescriptor::strided(shape, wide, float32, 0));
+  CHECK(there->at_start().span_bytes() == there->span_bytes());
+  CHECK(there->byte_offset() == 8);
+}
+
 }  // namespace
 }  // namespace sluice

@@ -51,6 +51,13 @@ class TensorDescriptor {
   // `length` bytes as a vector of uint8.
   static TensorDescriptor bytes(uint64_t length);
 
+  // The same shape and strides, from the start of other memory.
+  TensorDescriptor at_start() const {
+    TensorDescriptor moved(*this);
+    moved.byte_offset_ = 0;
+    return moved;
+  }
+
   DataType dtype() const { return dtype_; }
   int rank() const { return rank_; }
   std::span<const int64_t> shape() const { return {shape_.data(), rank_}; }

@@ -422,10 +422,7 @@ Result<Delivery<Tensor>> Exchange::acquire_stable(const Tensor& tensor) {
   std::memcpy(copy.data(), tensor.data(), tensor.size_bytes());
   stable_bytes_copied.add(tensor.size_bytes());
   delivery.receipt.copied_bytes = tensor.size_bytes();
-  const TensorDescriptor& d = tensor.descriptor();
-  SLUICE_TRY(TensorDescriptor layout,
-             TensorDescriptor::strided(d.shape(), d.strides(), d.dtype(), 0));
-  delivery.value = Tensor(copy.storage(), layout);
+  delivery.value = Tensor(copy.storage(), tensor.descriptor().at_start());
   return delivery;
 }
 

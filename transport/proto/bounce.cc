@@ -6,14 +6,6 @@
 #include <utility>
 
 namespace sluice::proto {
-namespace {
-
-// The same shape and strides, from the start of other memory.
-Result<TensorDescriptor> at_start(const TensorDescriptor& layout) {
-  return TensorDescriptor::strided(layout.shape(), layout.strides(), layout.dtype(), 0);
-}
-
-}  // namespace
 
 Result<Tensor> Bounce::to_host(const Tensor& tensor, uint64_t& copied) {
   if (!needed(tensor)) return tensor;
@@ -78,11 +70,10 @@ Result<OperationId> Bounce::with_host_memory(std::span<Buffer> buffers, const Po
   for (Buffer& buffer : buffers) {
     Buffer& device = record.device.emplace_back();
     if (!ready.ok() || !needed(buffer)) continue;
-    Result<TensorDescriptor> layout = at_start(buffer.descriptor());
     Result<Buffer> host = connection_.arena->allocate(std::max<size_t>(buffer.size_bytes(), 1),
                                                       {.for_receive = true});
-    ready = layout.ok() ? host.status() : layout.status();
-    if (ready.ok()) ready = host.value().reshape(*layout);
+    ready = host.status();
+    if (ready.ok()) ready = host.value().reshape(buffer.descriptor().at_start());
     if (ready.ok()) device = std::exchange(buffer, std::move(host).value());
   }
   PostOptions ours = options;

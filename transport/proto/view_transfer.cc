@@ -71,11 +71,7 @@ Status ViewTransfer::move_to_arena(Tensor& tensor, Operation* op) {
   op->completion.receipt.copied_bytes += tensor.size_bytes();
   counters_.copied_bytes += tensor.size_bytes();
   foreign_bytes_copied.add(tensor.size_bytes());
-  // The bytes keep the tensor's layout, from the start of the new memory.
-  const TensorDescriptor& layout = tensor.descriptor();
-  auto moved = TensorDescriptor::strided(layout.shape(), layout.strides(), layout.dtype(), 0);
-  SLUICE_RETURN_IF_ERROR(moved);
-  tensor = Tensor(copy.storage(), *moved);
+  tensor = Tensor(copy.storage(), tensor.descriptor().at_start());
   return Status();
 }
 
