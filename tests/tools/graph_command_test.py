@@ -69,8 +69,22 @@ class Graph(command.CommandTest):
                 self.assertIn(words, done.stderr)
                 self.assertEqual(done.stdout, "")
         self.assertIn("cannot be opened", self.run_command("graph", "check", "/nowhere", expect=1).stderr)
-        self.assertIn("name the FILE", self.run_command("graph", "plan", expect=1).stderr)
+        self.assertIn("name the FILE", self.run_command("graph", "plan", expect=2).stderr)
         self.assertIn("example", self.run_command("graph", "draw", expect=2).stderr)
+
+    def test_what_an_action_does_not_use_is_refused_and_not_ignored(self):
+        path = self.made("--json")
+        for arguments, words in (
+                (("make", "alexnet"), "FILE: 'make' does not use it; it is for plan, check"),
+                (("scale", path), "FILE: 'scale' does not use it; it is for plan, check"),
+                (("scale", "--workers", "8"), "--workers: 'scale' does not use it; it is for make"),
+                (("make", "--scale", "8"), "--scale: 'make' does not use it; it is for scale"),
+                (("check", path, "--json"), "--json: 'check' does not use it; it is for plan"),
+                (("plan", path, "--model", "gru"), "--model: 'plan' does not use it; it is for make")):
+            done = self.run_command("graph", *arguments, expect=2)
+            self.assertIn(words, done.stderr)
+            self.assertIn("example", done.stderr)
+            self.assertEqual(done.stdout, "")
 
 
 if __name__ == "__main__":

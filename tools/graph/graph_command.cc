@@ -166,6 +166,23 @@ Status print_scaling(const GraphOptions& options) {
   return Status();
 }
 
+// The help of an option begins with the actions that have it. Another action would ignore it: `make
+// alexnet` would print the default network.
+bool has_option(std::string_view action, const std::string& help) {
+  const std::string actions = ", " + help.substr(0, help.find(':')) + ",";
+  return actions.find(fmt::format(", {},", action)) != std::string::npos;
+}
+
+void refuse_options_of_others(const CLI::App& command, const std::string& action) {
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string name = option->get_name();
+    if (option->count() == 0 || name == "ACTION") continue;
+    if (has_option(action, option->get_description())) continue;
+    throw CLI::ValidationError(
+        name, fmt::format("'{}' does not use it; it is for {}", action, option->get_description()));
+  }
+}
+
 int run(const GraphOptions& options) {
   Status status;
   if (options.split && options.batch > 0)
@@ -175,8 +192,10 @@ int run(const GraphOptions& options) {
   } else if (options.action == "scale") {
     status = print_scaling(options);
   } else if (options.file.empty()) {
-    return fail("name the FILE of a graph, or - for standard input; for example sluice graph " +
-                options.action + " graph.json");
+    throw CLI::ValidationError(
+        "FILE", fmt::format("name the FILE of a graph, or - for standard input; example: sluice "
+                            "graph {} graph.json",
+                            options.action));
   } else {
     status = options.action == "plan" ? print_plan(options) : check_file(options);
   }
@@ -232,8 +251,8 @@ void add_graph_command(CLI::App& app, int& exit_code) {
       ->required()
       ->check(CLI::IsMember({"plan", "check", "make", "scale"}));
   command->add_option("FILE", options->file,
-                      "A graph of schema sluice.graph/1; - reads from stdin");
-  command->add_flag("--json", options->json, "plan: print it as JSON");
+                      "plan, check: a graph of schema sluice.graph/1; - reads from stdin");
+  command->add_flag("--json", options->json, "plan, make: print it as JSON, as make always does");
   command->add_flag("--instructions", options->instructions,
                     "plan: with what each process does in a step");
   command->add_flag("--apart", options->apart,
@@ -242,7 +261,10 @@ void add_graph_command(CLI::App& app, int& exit_code) {
                       "plan, scale: costs of schema sluice.graph.costs/1; without it round "
                       "figures that nobody measured");
   add_model_flags(*command, *options);
-  command->callback([options, &exit_code] { exit_code = run(*options); });
+  command->callback([command, options, &exit_code] {
+    refuse_options_of_others(*command, options->action);
+    exit_code = run(*options);
+  });
 }
 
 }  // namespace sluice::tools
