@@ -29,6 +29,8 @@ namespace {
 constexpr const char* kOrigin = "grpc/listener";
 constexpr char kPeerKey[] = "sluice-peer";
 constexpr char kProofKey[] = "sluice-proof-bin";
+// What gRPC says of the caller on a server's in-process channel, which the listener calls by.
+constexpr char kPeerInProcess[] = "unknown";
 constexpr char kAuthKey[] = "sluice-auth-bin";  // sealed or not, then keys and values
 // Certificates can be long; what does not fit into a call's metadata is left out.
 constexpr size_t kPropertyBytes = 4 << 10;
@@ -47,8 +49,8 @@ Counter calls_served("grpc.calls_served");
 Counter calls_refused("grpc.calls_refused");
 Counter strangers_refused("grpc.strangers_refused");
 
-// Random, of this process: tells peer() which metadata is ours. A caller on the ordinary port can
-// send any.
+// Random, of this process: tells peer() which metadata is ours. It is no secret from services, and
+// one that passes metadata on tells it to others, who call on the ordinary port: see said().
 const std::string& proof() {
   static const std::string random = [] {
     std::string bytes(16, '\0');
@@ -450,6 +452,7 @@ namespace {
 
 // What the bridge itself says of a bridged call; empty of another call, whatever it says.
 std::string_view said(const ::grpc::ServerContextBase& context, const char* key) {
+  if (context.peer() != kPeerInProcess) return {};
   const auto& metadata = context.client_metadata();
   const auto shown = metadata.find(kProofKey);
   const auto found = metadata.find(key);

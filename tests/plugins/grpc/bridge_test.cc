@@ -137,6 +137,25 @@ TEST_CASE("a plain client of a bridged server goes by its port, and cannot claim
   CHECK_THAT(response.peer(), Catch::StartsWith("ipv4:"));
 }
 
+TEST_CASE("a plain client that repeats the metadata of a bridged call cannot claim its path",
+          "[grpc]") {
+  InteropServer server(By::kShm);
+  auto bridged = server.stub();
+  CHECK_THAT(peer_of_a_call(*bridged), Catch::StartsWith(server.expected_peer()));
+  const auto metadata = server.service().metadata();  // as a service that passes it on tells it
+  REQUIRE(metadata.contains("sluice-proof-bin"));
+  auto stub = interop::TestService::NewStub(server.channel(false));
+  ClientContext context;
+  for (const auto& [key, value] : metadata) {
+    if (key.starts_with("sluice-")) context.AddMetadata(key, value);
+  }
+  SimpleRequest request;
+  SimpleResponse response;
+  request.set_fill_peer(true);
+  REQUIRE(stub->UnaryCall(&context, request, &response).ok());
+  CHECK_THAT(response.peer(), Catch::StartsWith("ipv4:"));
+}
+
 TEST_CASE("a bridged client cannot claim to be another", "[grpc]") {
   InteropServer server(bridged_path());
   auto stub = server.stub();

@@ -63,6 +63,11 @@ bool InteropService::becomes_idle() {
   return idle_.wait_for(lock, std::chrono::seconds(20), [&] { return running_ == 0; });
 }
 
+std::multimap<std::string, std::string> InteropService::metadata() {
+  std::lock_guard lock(mutex_);
+  return metadata_;
+}
+
 ::grpc::Status InteropService::EmptyCall(::grpc::ServerContext*, const interop::Empty*,
                                          interop::Empty*) {
   return ::grpc::Status::OK;
@@ -73,7 +78,14 @@ bool InteropService::becomes_idle() {
                                          interop::SimpleResponse* response) {
   Running running(*this, *context);
   echo_metadata(*context);
-  if (request->fill_peer()) response->set_peer(sluice::grpc::peer(*context));
+  if (request->fill_peer()) {
+    response->set_peer(sluice::grpc::peer(*context));
+    std::lock_guard lock(mutex_);
+    metadata_.clear();
+    for (const auto& [key, value] : context->client_metadata())
+      metadata_.emplace(std::string(key.data(), key.size()),
+                        std::string(value.data(), value.size()));
+  }
   if (request->response_size() > 0)
     response->mutable_payload()->mutable_body()->assign(
         static_cast<size_t>(request->response_size()), '\0');

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,12 +39,16 @@ class InteropService final : public interop::TestService::Service {
   void started();
   void ended(bool cancelled);
 
+  // What the last unary call that asked for its peer came with.
+  std::multimap<std::string, std::string> metadata();
+
   std::atomic<int> responses_written{0}, calls_cancelled{0};
 
  private:
   std::mutex mutex_;
   std::condition_variable idle_;
   int running_ = 0;
+  std::multimap<std::string, std::string> metadata_;
 };
 
 // How calls reach the server. kEthernet: it is on another node, which a cable leads to. kRdma: at
