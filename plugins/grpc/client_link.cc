@@ -107,7 +107,8 @@ void ClientLink::on_found(const ::grpc::Status& status, const std::string& answe
         status.ok() || status.error_code() == ::grpc::StatusCode::UNIMPLEMENTED
             ? "the server has no sluice listener: it must call sluice::grpc::Listen() after "
               "BuildAndStart(), and SLUICE_GRPC=off must not be set where it runs"
-            : "the server cannot be asked for its listener: " + status.error_message();
+            : "the server cannot be asked for its listener: " + status.error_message() +
+                  "; start it, or check the target: its port is that of the server's gRPC";
     const bool absent = status.error_code() == ::grpc::StatusCode::UNAVAILABLE;
     return settle(State::kPlain, absent ? Duration(std::chrono::milliseconds(100)) : kAskAgain);
   }

@@ -148,7 +148,10 @@ class Session final : public std::enable_shared_from_this<Session>,
   void start(Endpoint endpoint, std::shared_ptr<::grpc::Channel> channel) {
     channel_ = std::move(channel);
     const EndpointInfo info = endpoint.info();
-    about_the_peer_ = {{kPeerKey, std::string(to_string(info.path.path)) + ":" + info.peer},
+    const size_t scheme = info.peer.find("://");  // the path says it already
+    const std::string where =
+        scheme == std::string::npos ? info.peer : info.peer.substr(scheme + 3);
+    about_the_peer_ = {{kPeerKey, std::string(to_string(info.path.path)) + ":" + where},
                        {kProofKey, proof()}};
     sealed_ = info.path.capabilities.has(Capability::kSealed);
     connection_ = std::make_unique<Connection>(thread_->context(), std::move(endpoint),

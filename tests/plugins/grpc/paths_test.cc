@@ -124,6 +124,8 @@ TEST_CASE("a forced path that cannot be had fails, and says why", "[grpc][paths]
     fails("shm://" + plain.target(), "no sluice listener");
   }
   fails("tcp://127.0.0.1:1", "cannot be asked");
+  fails("tcp://127.0.0.1:1",
+        "start it, or check the target: its port is that of the server's gRPC");
   setenv("SLUICE_GRPC", "off", 1);
   InteropServer server(By::kShm);
   fails("shm://" + server.target(), "SLUICE_GRPC=off");

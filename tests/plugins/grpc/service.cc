@@ -207,7 +207,7 @@ std::string InteropServer::expected_peer() const {
   switch (by_) {
     case By::kPlain: return "ipv4:127.0.0.1:";
     case By::kShm: return "shm:";
-    case By::kTcp: return "tcp:";
+    case By::kTcp: return "tcp:127.0.0.1:";
     case By::kEthernet: return "packet:";
     case By::kRdma: return "verbs:";
   }
