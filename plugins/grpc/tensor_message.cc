@@ -13,18 +13,30 @@ namespace {
 
 constexpr const char* kOrigin = "grpc/tensor_message";
 
-Status wrong(const char* why) {
-  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, why);
+Status wrong(std::string why) {
+  return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin, std::move(why));
 }
 
-// Names of all types of one lane that DLPack defines.
+// As NumPy names it, or its extension ml_dtypes: "bool" where DLPack has 8 bits of bool,
+// "float8_e4m3fn" without our "_8". What NumPy does not have is named as to_string() does.
+std::string numpy_name(DataType type) {
+  std::string name = type.to_string();
+  if (type.lanes != 1) return name;
+  if (type.code == TypeCode::kBool) return "bool";
+  if (type.code > TypeCode::kBool) name.resize(name.rfind('_'));
+  return name;
+}
+
+// Names of all types of one lane that DLPack defines, NumPy's and ours.
 const std::unordered_map<std::string, DataType>& names() {
   static const auto* all = [] {
     auto* made = new std::unordered_map<std::string, DataType>();
     for (int code = 0; code <= static_cast<int>(TypeCode::kFloat4_e2m1fn); ++code) {
       for (int bits = 1; bits <= 128; ++bits) {
         const DataType type{static_cast<TypeCode>(code), static_cast<uint8_t>(bits), 1};
-        if (type.valid()) made->emplace(type.to_string(), type);
+        if (!type.valid()) continue;
+        made->emplace(type.to_string(), type);
+        made->emplace(numpy_name(type), type);
       }
     }
     return made;
@@ -56,12 +68,13 @@ Result<DataType> data_type_of(std::string_view name) {
       if (type.valid()) return type;
     }
   }
-  return wrong("a dtype that is none of DLPack's: use names such as float32, int64 or bfloat16");
+  return wrong("the dtype '" + std::string(name.substr(0, 64)) +
+               "' is none of DLPack's: use names such as float32, int64 or bfloat16");
 }
 
 Status to_message(const Tensor& tensor, v1::Tensor* message) {
   SLUICE_RETURN_IF_ERROR(message->set_payload_tensor(tensor));
-  message->set_dtype(tensor.descriptor().dtype().to_string());
+  message->set_dtype(numpy_name(tensor.descriptor().dtype()));
   const auto shape = tensor.descriptor().shape();
   message->mutable_shape()->Assign(shape.begin(), shape.end());
   return Status();
@@ -88,7 +101,9 @@ Result<Tensor> tensor_of(const v1::Tensor& message) {
                  {message.shape().data(), static_cast<size_t>(message.shape().size())}, type));
   Tensor bytes = message.payload_tensor();
   if (bytes.size_bytes() != layout.size_bytes())
-    return wrong("the payload has another number of bytes than dtype and shape say");
+    return wrong("the payload has " + std::to_string(bytes.size_bytes()) +
+                 " bytes, and dtype and " + "shape say " + layout.to_string() + ", which has " +
+                 std::to_string(layout.size_bytes()));
   if (layout.size_bytes() == 0) return Tensor::wrap("", layout, nullptr, nullptr);
   const uint32_t element = type.size_bytes() / type.lanes;
   if (element > 1 && reinterpret_cast<uintptr_t>(bytes.data()) % element != 0) {

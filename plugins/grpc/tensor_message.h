@@ -31,7 +31,8 @@ Status to_message(LegacyDlpackTensor&& managed, v1::Tensor* message);
 Result<Tensor> tensor_of(const v1::Tensor& message);
 Result<DlpackTensor> dlpack_of(const v1::Tensor& message);
 
-// What DataType::to_string() says: "float32", "int8x4". Errors: kInvalidArgument.
+// A name of NumPy's ("float32", "bool", "float8_e4m3fn"), or what DataType::to_string() says
+// ("bool8", "int8x4"). Errors: kInvalidArgument.
 Result<DataType> data_type_of(std::string_view name);
 
 }  // namespace sluice::grpc

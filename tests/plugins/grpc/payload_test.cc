@@ -403,6 +403,41 @@ TEST_CASE("tensors become messages and tensors again, with type and shape", "[gr
     CHECK(grpc::data_type_of(name)->to_string() == name);
 }
 
+TEST_CASE("a tensor message names its type as NumPy does", "[grpc][payload]") {
+  static const char element[16] = {};
+  const std::vector<int64_t> shape = {1};
+  const auto float8 = DataType{TypeCode::kFloat8_e4m3fn, 8, 1};
+  for (const auto& [type, name] : {std::pair{boolean, "bool"},
+                                   {float8, "float8_e4m3fn"},
+                                   {float32, "float32"},
+                                   {DataType{TypeCode::kComplex, 64, 1}, "complex64"},
+                                   {DataType{TypeCode::kInt, 8, 4}, "int8x4"}}) {
+    INFO(name);
+    auto layout = TensorDescriptor::compact(shape, type);
+    REQUIRE(layout.ok());
+    auto tensor = Tensor::wrap(element, *layout, nullptr, nullptr);
+    REQUIRE(tensor.ok());
+    v1::Tensor message;
+    REQUIRE(grpc::to_message(*tensor, &message).ok());
+    CHECK(message.dtype() == name);
+    // A client in Python writes str(array.dtype).
+    auto read = grpc::data_type_of(name);
+    REQUIRE(read.ok());
+    CHECK(*read == type);
+  }
+}
+
+TEST_CASE("a tensor message that cannot be read says what is in it", "[grpc][payload]") {
+  v1::Tensor message;
+  message.set_dtype("float33");
+  CHECK_THAT(grpc::tensor_of(message).status().to_string(), Catch::Contains("'float33'"));
+  message.set_dtype("float32");
+  message.add_shape(4);
+  message.set_payload(std::string(15, 'x'));
+  CHECK_THAT(grpc::tensor_of(message).status().to_string(),
+             Catch::Contains("15 bytes") && Catch::Contains("float32[4], which has 16"));
+}
+
 TEST_CASE("a tensor message that contradicts itself is refused", "[grpc][payload]") {
   const auto refused = [](const char* dtype, std::vector<int64_t> shape, size_t bytes) {
     v1::Tensor message;
