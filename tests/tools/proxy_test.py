@@ -311,7 +311,8 @@ class Ends(ProxyTest):
             done = self.run_command("proxy", *arguments, expect=2)
             self.assertIn(part, done.stderr)
             self.assertIn("example: sluice proxy", done.stderr)
-        for arguments, part in ((("--listen", "nowhere", "--to", "tcp://127.0.0.1:1"), "neither HOST:PORT nor unix:PATH"),
+        for arguments, part in ((("--listen", "nowhere", "--to", "tcp://127.0.0.1:1"), "neither HOST:PORT, PORT"),
+                                (("--listen", "65536", "--to", "tcp://127.0.0.1:1"), "at most 65535"),
                                 (("--listen", "0", "--to", "http://h:1"), "http"),
                                 (("--at", "tcp://127.0.0.1:0", "--service", "unix:" + "x" * 200), "1 to 107 bytes")):
             self.assertIn(part, self.run_command("proxy", *arguments, expect=1).stderr)

@@ -119,7 +119,7 @@ Result<std::vector<SocketAddress>> find_addresses(std::string_view text) {
     host = host.substr(1, host.size() - 2);
   if (host.empty() || port.empty() || port.size() > 5 ||
       port.find_first_not_of("0123456789") != std::string::npos || std::stoul(port) > 65535)
-    return wrong(text, "is neither HOST:PORT nor unix:PATH");
+    return wrong(text, "is neither HOST:PORT, PORT (at most 65535) nor unix:PATH");
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const int outcome = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &list);
