@@ -58,6 +58,28 @@ TEST_CASE(
   CHECK((*patient)->sleeps_when_idle());
 }
 
+struct Counting final : EventHandler {
+  int heard = 0;
+  void on_event(uint32_t) noexcept override { ++heard; }
+};
+
+TEST_CASE("a program that calls progress() now and then hears of an event in the next call",
+          "[context]") {
+  auto context = open(Waiting::kAdaptive, 0);
+  REQUIRE(context.ok());
+  Counting handler;
+  const int fd = ::eventfd(1, EFD_CLOEXEC | EFD_NONBLOCK);
+  REQUIRE((*context)->watch(fd, EPOLLIN, &handler).ok());
+  for (int calls = 1; calls <= 5; ++calls) {
+    const Instant before = last_tick();
+    while (last_tick() == before) {}  // it computes
+    (*context)->progress();
+    CHECK(handler.heard == calls);
+  }
+  (*context)->unwatch(fd, &handler);
+  ::close(fd);
+}
+
 // Of a context that one thread uses.
 struct OpenGate final : WaitGate {
   void leave(Instant) override {}

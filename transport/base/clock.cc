@@ -26,9 +26,10 @@ Instant read(clockid_t clock) {
 
 Instant MonotonicClock::now() { return read(CLOCK_MONOTONIC); }
 
+Instant last_tick() { return read(CLOCK_MONOTONIC_COARSE); }
+
 Instant from_now(Duration d) {
-  return d < kCoarseFrom ? after(now(), d)
-                         : after(after(read(CLOCK_MONOTONIC_COARSE), kTwoTicks), d);
+  return d < kCoarseFrom ? after(now(), d) : after(after(last_tick(), kTwoTicks), d);
 }
 
 Duration process_cpu_time() {

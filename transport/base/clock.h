@@ -26,6 +26,9 @@ inline constexpr Instant kNever = Instant::max();
 
 inline Instant now() { return MonotonicClock::now(); }
 
+// When the kernel's clock ticked last (CLOCK_MONOTONIC_COARSE): less than 10 ms ago; about 5 ns.
+Instant last_tick();
+
 // now + d without overflow; Duration::max() gives kNever.
 constexpr Instant after(Instant start, Duration d) {
   return d > Duration(0) && start > Instant::max() - d ? Instant::max() : start + d;

@@ -168,7 +168,12 @@ size_t ContextCore::populate(bool others_busy) {
 size_t ContextCore::turn() {
   foreign_loop_ = true;
   end_sleep();
-  refresh_now();
+  return whole_turn();
+}
+
+size_t ContextCore::whole_turn() {
+  polls_since_clock_ = 0;
+  last_event_check_ = refresh_now();
   return poll_events(0) + run_providers();
 }
 
@@ -181,19 +186,29 @@ size_t Context::progress() {
     return core.say_second_thread();
   if (core.sleeping_) [[unlikely]]
     return core.turn();
-  size_t work = core.run_providers();
-  if (core.next_event_ < core.event_count_) [[unlikely]]
-    work += core.deliver_events();
+  // A program that calls this seldom would look at descriptors in every 64th call only.
+  const Instant tick = last_tick();
+  if (tick != core.last_tick_) [[unlikely]] {
+    core.last_tick_ = tick;
+    return core.whole_turn();
+  }
+  return core.poll_turn();
+}
+
+size_t ContextCore::poll_turn() {
+  size_t work = run_providers();
+  if (next_event_ < event_count_) [[unlikely]]
+    work += deliver_events();
   // A turn that did much took long: others may have come meanwhile.
-  core.polls_since_clock_ +=
+  polls_since_clock_ +=
       1 + static_cast<uint32_t>(std::min<size_t>(work / kWorkPerPoll, kPollsPerClockCheck));
-  if (core.polls_since_clock_ < kPollsPerClockCheck) [[likely]]
+  if (polls_since_clock_ < kPollsPerClockCheck) [[likely]]
     return work;
-  core.polls_since_clock_ = 0;
+  polls_since_clock_ = 0;
   refresh_now();
-  if (now_ - core.last_event_check_ < kEventCheckInterval) return work;
-  core.last_event_check_ = now_;
-  return work + core.poll_events(0);
+  if (now_ - last_event_check_ < kEventCheckInterval) return work;
+  last_event_check_ = now_;
+  return work + poll_events(0);
 }
 
 size_t ContextCore::poll_events(int timeout_ms) {
@@ -274,7 +289,7 @@ void ContextCore::end_sleep() {
 bool ContextCore::spin(Instant deadline) {
   // What comes at once is found before the clock is looked at.
   for (int i = 0; i < kPollsPerClock; ++i) {
-    if (progress() > 0) return true;
+    if (poll_turn() > 0) return true;
   }
   Instant start = refresh_now();
   Duration budget = waiting_ == Waiting::kSpin ? Duration::max() : longest_spin_;
@@ -288,7 +303,7 @@ bool ContextCore::spin(Instant deadline) {
   Instant last = start;
   while (true) {
     for (uint32_t i = 0; i < kPollsPerClockCheck; ++i) {
-      if (progress() > 0) return true;
+      if (poll_turn() > 0) return true;
     }
     Instant t = refresh_now();
     if (t - last > kDescheduled && waiting_ == Waiting::kAdaptive) {
@@ -346,6 +361,7 @@ Status ContextCore::wait_for_work(Instant deadline, WaitGate* gate) {
   std::optional<ThreadMark::Inside> inside(std::in_place, *thread_mark_);
   if (!inside->alone()) return ThreadMark::refusal();
   if (waiting_ == Waiting::kSpin) {
+    if (progress() > 0) return Status();  // ends the sleep of a foreign loop
     while (!spin(deadline)) {
       if (now_ >= deadline) return too_late();
     }

@@ -90,6 +90,10 @@ class ContextCore final : public Context {
   friend class Context;
   friend class Listener;
   size_t turn();
+  // Descriptors, then the paths.
+  size_t whole_turn();
+  // The paths; descriptors when some time has gone by in such turns.
+  size_t poll_turn();
   Status wait_for_work(Instant deadline, WaitGate* gate);
   size_t say_second_thread();
   void close_listeners();
@@ -120,6 +124,7 @@ class ContextCore final : public Context {
   std::shared_ptr<LinkDecorator> link_decorator_;
   Instant oversubscribed_until_{};
   Instant last_event_check_{};
+  Instant last_tick_{};      // of the kernel's clock, as progress() last saw it
   Duration typical_gap_{0};  // smoothed time spent in wait() until something came
   uint32_t polls_since_clock_ = 0;
   ShortTurns short_turns_;
