@@ -14,6 +14,18 @@ namespace {
 using namespace testing;
 using Server = GreetingServer;
 
+// On the loopback address; returns the port.
+uint16_t listen_at_any_port(int fd) {
+  sockaddr_in here{};
+  here.sin_family = AF_INET;
+  here.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(here);
+  REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&here), length) == 0);
+  REQUIRE(::listen(fd, 4) == 0);
+  ::getsockname(fd, reinterpret_cast<sockaddr*>(&here), &length);
+  return ntohs(here.sin_port);
+}
+
 TEST_CASE("strangers that say nothing are bounded, and a good client is served among them",
           "[tcp][greeting][hostile]") {
   DescriptorAudit audit;
@@ -28,9 +40,84 @@ TEST_CASE("strangers that say nothing are bounded, and a good client is served a
   }
   server.pump_until([&] { return read_counter("tcp.greetings_evicted") == evicted + 24; });
   CHECK(read_counter("tcp.greetings_evicted") == evicted + 24);
-  CHECK(bye_code(server.read_until_closed(strangers[0].value())) == Code::kTryAgain);
+  CHECK(bye_code(server.read_until_closed(strangers[0].value())) == Code::kTimedOut);
   auto client = greet(lone.context, server.listener->address(), local_hello(0), soon());
   CHECK(client.ok());
+}
+
+TEST_CASE(
+    "callers from one address that come at once all get in, though they are more than it may "
+    "greet and than a program takes at a time",
+    "[tcp][greeting]") {
+  LoneContext lone;
+  Server server(lone, {.backlog = 8});
+  Awaits awaits(lone.context);
+  const Address address = server.listener->address();
+  std::vector<Task<Result<Greeting>>> calls;
+  for (int i = 0; i < 300; ++i)
+    calls.push_back(start_greet(awaits, address, local_hello(0), soon()));
+  size_t over = 0;
+  std::vector<Greeting> served;
+  std::vector<bool> seen(calls.size());
+  server.pump_until([&] {
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (seen[i] || !calls[i].ready()) continue;
+      seen[i] = true, ++over;
+      Result<Greeting> greeting = calls[i].take();
+      CHECK(greeting.ok());
+      if (greeting.ok()) CHECK(choose(*greeting, Path::kTcp).ok());
+    }
+    while (auto next = server.listener->take()) served.push_back(std::move(*next));
+    return over == calls.size() && served.size() == calls.size();
+  });
+  CHECK(served.size() == calls.size());
+}
+
+TEST_CASE("who was ended for others while its HELLO was under way calls again", "[tcp][greeting]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone);  // for its pump
+  const uint64_t repeated = read_counter("tcp.greetings_repeated");
+  Awaits awaits(lone.context);
+  Descriptor listening(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  // Ends callers, first by BYE, then without.
+  const Address busy = loopback_address("127.0.0.1", listen_at_any_port(listening.value()));
+  Task<Result<Greeting>> call = start_greet(awaits, busy, local_hello(0), soon());
+  Descriptor first, second, third;
+  auto next = [&](Descriptor& caller) {
+    return server.pump_until([&] {
+      caller = Descriptor(::accept4(listening.value(), nullptr, nullptr, SOCK_CLOEXEC));
+      return static_cast<bool>(caller);
+    });
+  };
+  REQUIRE(next(first));
+  write_all(first.value(), frame(wire::Bye{.code = Code::kTimedOut}));
+  REQUIRE(next(second));
+  second.reset();  // its HELLO is unread: a reset
+  REQUIRE(next(third));
+  write_all(third.value(), hello_bytes());
+  CHECK(server.pump_until([&] { return call.ready(); }));
+  CHECK(call.take().ok());
+  CHECK(read_counter("tcp.greetings_repeated") == repeated + 2);
+}
+
+TEST_CASE("strangers that say nothing end no peer that has said HELLO",
+          "[tcp][greeting][hostile]") {
+  DescriptorAudit audit;
+  LoneContext lone;
+  Server server(lone, {.half_open_limit = 16});
+  Descriptor honest = server.stranger();
+  write_all(honest.value(), hello_bytes());
+  std::byte answer;
+  REQUIRE(server.pump_until(
+      [&] { return ::recv(honest.value(), &answer, 1, MSG_PEEK | MSG_DONTWAIT) == 1; }));
+  const uint64_t evicted = read_counter("tcp.greetings_evicted");
+  std::vector<Descriptor> strangers;
+  for (int i = 0; i < 20; ++i) strangers.push_back(server.stranger());
+  CHECK(server.pump_until([&] { return read_counter("tcp.greetings_evicted") == evicted + 4; }));
+  CHECK(server.listener->half_open() == 17);
+  write_all(honest.value(), choice_bytes(Path::kTcp));
+  CHECK(server.take().has_value());
 }
 
 TEST_CASE("an address that fills the table of greetings ends its own oldest, not somebody else's",
@@ -49,7 +136,7 @@ TEST_CASE("an address that fills the table of greetings ends its own oldest, not
   }
   server.pump_until([&] { return read_counter("tcp.greetings_evicted") == evicted + 45; });
   CHECK(server.listener->half_open() == 16);
-  CHECK(bye_code(server.read_until_closed(strangers[0].value())) == Code::kTryAgain);
+  CHECK(bye_code(server.read_until_closed(strangers[0].value())) == Code::kTimedOut);
   write_all(honest.value(), hello_bytes());
   write_all(honest.value(), choice_bytes(Path::kTcp));
   CHECK(server.take().has_value());
@@ -73,7 +160,7 @@ TEST_CASE(
   Descriptor neighbour = other.stranger(9);
   CHECK(other.pump_until([&] { return other.listener->half_open() == 1; }));
   Descriptor refused = other.stranger(8);
-  CHECK(bye_code(other.read_until_closed(refused.value())) == Code::kTryAgain);
+  CHECK(bye_code(other.read_until_closed(refused.value())) == Code::kTimedOut);
   CHECK(other.listener->half_open() == 1);
   // What ends is given back.
   strangers.clear();

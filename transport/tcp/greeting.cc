@@ -1,8 +1,10 @@
 #include <sluice/tcp/greeting.h>
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/epoll.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
@@ -18,7 +20,16 @@ namespace {
 
 constexpr const char* kOrigin = "tcp/greeting";
 
+// Of a listener that greets too many at once: the first pause before it is called again, and the
+// longest. Each is drawn out by up to as much, so that those who called together do not again.
+constexpr Duration kFirstPause = std::chrono::milliseconds(5);
+constexpr Duration kLastPause = std::chrono::milliseconds(320);
+// It may end us while our HELLO is under way; then its kernel resets the connection without a word.
+// Others reset connections for reasons of their own: so often, and no more.
+constexpr int kMostResets = 5;
+
 Counter greetings_failed("tcp.greetings_failed");
+Counter greetings_repeated("tcp.greetings_repeated");
 
 Status reading_error(int os_error) {
   return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
@@ -37,9 +48,11 @@ Status connect_error(const Address& address, const SocketAddress& to, int os_err
 }
 
 Status connect_timeout(const Address& address, const SocketAddress& to) {
-  return Status(Code::kTimedOut, Scope::kOperation, kOrigin,
-                "no answer from " + address.to_string() + " (" + to.to_string() +
-                    ") before the deadline; check that it runs and that no firewall drops packets");
+  return Status(
+      Code::kTimedOut, Scope::kOperation, kOrigin,
+      "no answer from " + address.to_string() + " (" + to.to_string() +
+          ") before the deadline; check that it runs, that it accepts its peers and that no "
+          "firewall drops packets");
 }
 
 Task<Result<Descriptor>> connect_one(Awaits& awaits, const Address& address,
@@ -48,11 +61,16 @@ Task<Result<Descriptor>> connect_one(Awaits& awaits, const Address& address,
   SLUICE_CO_RETURN_IF_ERROR(set_connection_options(fd.value()));
   if (::connect(fd.value(), to.get(), to.length) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) co_return connect_error(address, to, errno);
-    EventWait wait(awaits.context(), fd.value());
-    SLUICE_CO_RETURN_IF_ERROR(wait.start(EPOLLOUT));
-    Status status = co_await awaits.until([&wait] { return wait.take_event(); }, deadline);
-    if (status == Code::kTimedOut) co_return connect_timeout(address, to);
-    SLUICE_CO_RETURN_IF_ERROR(status);
+    // Within a machine it is done by now. HELLO follows at once, before the listener takes us for
+    // one that says nothing.
+    pollfd now{.fd = fd.value(), .events = POLLOUT, .revents = 0};
+    if (::poll(&now, 1, 0) <= 0) {
+      EventWait wait(awaits.context(), fd.value());
+      SLUICE_CO_RETURN_IF_ERROR(wait.start(EPOLLOUT));
+      Status status = co_await awaits.until([&wait] { return wait.take_event(); }, deadline);
+      if (status == Code::kTimedOut) co_return connect_timeout(address, to);
+      SLUICE_CO_RETURN_IF_ERROR(status);
+    }
     int error = 0;
     socklen_t length = sizeof(error);
     ::getsockopt(fd.value(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -81,11 +99,12 @@ Status peer_refused(const Address& address, Code code) {
   std::string who = address.to_string() + " refused the connection: ";
   const char* why =
       code == Code::kUnsupported    ? "it does not speak our protocol version or this path"
-      : code == Code::kTryAgain     ? "it has as many connections as it takes, or greets too many "
-                                      "peers already; try again later"
+      : code == Code::kTryAgain     ? "it has as many connections as it takes, or no descriptor "
+                                      "for one more; try again later"
       : code == Code::kAccessDenied ? "its program does not accept us (ListenOptions::accept there)"
       : code == Code::kCorrupt      ? "it did not understand our HELLO"
-      : code == Code::kTimedOut     ? "we were too slow to greet"
+      : code == Code::kTimedOut     ? "it greets too many peers at once, or we were too slow to "
+                                      "greet; try again later"
       : code == Code::kUnreachable  ? "it stopped listening, or we were to join a connection that "
                                       "has ended; connect again"
                                     : "no reason that we know; its log may say one";
@@ -122,7 +141,7 @@ Task<Status> wait_for_answer(Awaits& awaits, const Address& address, int fd, wir
                        address.to_string() + " accepted the connection but sent no " +
                            std::string(wire::to_string(type)) +
                            " before the deadline; check that it is a sluice server and that it "
-                           "calls progress()");
+                           "calls progress() and accept()");
     }
     SLUICE_CO_RETURN_IF_ERROR(waited);
     Glimpse glimpse = take_message(fd, scratch);
@@ -218,9 +237,23 @@ Status cut_off() {
 
 Task<Result<Greeting>> start_greet(Awaits& awaits, const Address& address, wire::Hello ours,
                                    Instant deadline) {
-  Result<Greeting> result = co_await greet_once(awaits, address, ours, deadline);
-  if (!result.ok()) greetings_failed.add();
-  co_return std::move(result);
+  int resets = 0;
+  for (Duration pause = kFirstPause;; pause = std::min(pause * 2, kLastPause)) {
+    Result<Greeting> result = co_await greet_once(awaits, address, ours, deadline);
+    if (result.ok()) co_return std::move(result);
+    const int error = result.status().os_error();
+    const bool reset = (error == ECONNRESET || error == EPIPE) && ++resets <= kMostResets;
+    const Instant now = awaits.context().refresh_now();
+    const Instant again = after(now, pause + now.time_since_epoch() % pause);
+    // kTimedOut before the deadline: the listener said so.
+    if ((result.code() != Code::kTimedOut && !reset) || again >= deadline) {
+      greetings_failed.add();
+      co_return std::move(result);
+    }
+    greetings_repeated.add();
+    Status waited = co_await awaits.until([] { return false; }, again);
+    if (waited == Code::kCancelled) co_return waited;
+  }
 }
 
 Task<Result<Greeting>> start_join(Awaits& awaits, const Address& address, wire::Hello ours,

@@ -18,6 +18,9 @@ namespace {
 
 constexpr const char* kOrigin = "tcp/greeting_listener";
 
+// Callers that the kernel may hold, if ListenOptions::backlog says less: it drops the calls of
+// others, who call again after 1, 3 and 7 s. Linux allows no more unless told (net.core.somaxconn).
+constexpr int kKernelBacklog = 4096;
 // Connections accepted in one go before others get their turn, and for how long.
 constexpr size_t kAcceptsPerRound = 64;
 constexpr Duration kAcceptTime = std::chrono::microseconds(500);
@@ -68,7 +71,8 @@ Result<Descriptor> bind_and_listen(const Address& address, const SocketAddress& 
   if (where.family() == AF_INET6)
     ::setsockopt(fd.value(), IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof(zero));
   if (::bind(fd.value(), where.get(), where.length) != 0) return listen_error(address, errno);
-  if (::listen(fd.value(), backlog) != 0) return listen_error(address, errno);
+  if (::listen(fd.value(), std::max(backlog, kKernelBacklog)) != 0)
+    return listen_error(address, errno);
   return fd;
 }
 
@@ -191,9 +195,7 @@ void GreetingListener::out_of_descriptors(Instant now, int os_error) {
                 "tcp: " + address_.to_string() +
                     " cannot accept: " + descriptor_error(kOrigin, os_error).to_string() +
                     " (more of this is counted in " + accepts_failed.name() + ")");
-  if (!half_open_.empty()) {
-    if (evict_oldest(greediest())) return;  // the next round accepts
-  }
+  if (silent_ > 0 && evict_oldest(greediest())) return;  // the next round accepts
   turn_away_with_reserve();
   retry_accept_ = after(now, kAcceptPause);
 }
@@ -215,11 +217,13 @@ void GreetingListener::turn_away_with_reserve() {
   if (!reserve_) reserve_ = spare_descriptor();
 }
 
-// The address with most half-open connections; of several with as many, that of the oldest.
+// The address with most connections that have said nothing; of several with as many, that of the
+// oldest. Requires: there is one.
 PeerIdentity GreetingListener::greediest() const {
   const HalfOpen* found = nullptr;
   size_t most = 0;
   for (const HalfOpen& half : half_open_) {
+    if (half.greeted) continue;
     size_t count = half_open_by_.at(half.identity);
     if (count <= most) continue;
     most = count;
@@ -230,11 +234,12 @@ PeerIdentity GreetingListener::greediest() const {
 
 bool GreetingListener::evict_oldest(const PeerIdentity& of) {
   auto oldest = std::find_if(half_open_.begin(), half_open_.end(),
-                             [&](const HalfOpen& half) { return half.identity == of; });
+                             [&](const HalfOpen& h) { return !h.greeted && h.identity == of; });
   if (oldest == half_open_.end()) return false;
   greetings_evicted.add();
+  // An honest one was slower than the others and calls again.
   drop(
-      *oldest, Code::kTryAgain,
+      *oldest, Code::kTimedOut,
       Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "too many connections are being greeted"));
   return true;
 }
@@ -244,21 +249,18 @@ bool GreetingListener::evict_oldest(const PeerIdentity& of) {
 bool GreetingListener::make_room(const PeerIdentity& newcomer, const PeerAccount& account) {
   const uint64_t own = account.used(PeerResource::kHalfOpen);
   if (own >= context_.peer_accounts().limits().half_open.by_peer) return evict_oldest(newcomer);
-  if (half_open_.empty()) return false;
-  return evict_oldest(greediest());
+  return silent_ > 0 && evict_oldest(greediest());
 }
 
 void GreetingListener::add(Descriptor fd, const PeerIdentity& identity, Instant now) {
-  if (half_open_.size() >= options_.half_open_limit) {
-    (void)evict_oldest(greediest());
-  }
+  if (silent_ > 0 && silent_ >= options_.half_open_limit) (void)evict_oldest(greediest());
   std::shared_ptr<PeerAccount> account = context_.peer_accounts().open(identity);
   Status charged = account->charge(PeerResource::kHalfOpen);
   if (!charged.ok() && make_room(identity, *account))
     charged = account->charge(PeerResource::kHalfOpen);
   if (!charged.ok()) {
     greetings_refused.add();
-    return refuse(std::move(fd), Code::kTryAgain);
+    return refuse(std::move(fd), Code::kTimedOut);
   }
   PeerCharge charge(std::move(account), PeerResource::kHalfOpen);
   if (!set_connection_options(fd.value()).ok()) return;
@@ -270,10 +272,23 @@ void GreetingListener::add(Descriptor fd, const PeerIdentity& identity, Instant 
   peer.charge = std::move(charge);
   peer.expires = after(now, options_.patience);
   ++half_open_by_[identity];
+  ++silent_;
   if (!context_.watch(peer.fd.value(), kEvents, &peer).ok()) {
     accepts_failed.add();
     (void)detach(peer);
+    return;
   }
+  look(peer, 0);  // its HELLO may be here: it is none of those that make room
+}
+
+// It has a ticket now, and counts as a connection.
+void GreetingListener::end_silence(HalfOpen& peer) {
+  if (peer.greeted) return;
+  peer.greeted = true;
+  peer.charge.end();
+  --silent_;
+  auto counted = half_open_by_.find(peer.identity);
+  if (--counted->second == 0) half_open_by_.erase(counted);
 }
 
 void GreetingListener::look(HalfOpen& peer, uint32_t epoll_events) {
@@ -323,7 +338,7 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
         Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it does not take our HELLO", errno));
   }
   fault_point("tcp.hello_answered");
-  peer.greeted = true;
+  end_silence(peer);
   peer.greeting = Greeting(Descriptor(), ours, theirs, *version);
   peer.greeting.ticket = std::move(ticket).value();
   // Its time starts anew, so it is now the youngest.
@@ -392,8 +407,7 @@ void GreetingListener::drop(HalfOpen& peer, Code code, const Status& why) {
 Descriptor GreetingListener::detach(HalfOpen& peer) {
   context_.unwatch(peer.fd.value(), &peer);
   Descriptor fd = std::move(peer.fd);
-  auto counted = half_open_by_.find(peer.identity);
-  if (--counted->second == 0) half_open_by_.erase(counted);
+  end_silence(peer);
   half_open_.erase(peer.self);
   return fd;
 }

@@ -32,11 +32,12 @@ class StreamTaker {
 };
 
 struct GreetingOptions {
-  // Connections the kernel may hold before we accept them, and greeted ones that wait
-  // for take().
+  // Greeted connections that wait for take(). The kernel holds as many more before we accept them,
+  // or 4,096.
   int backlog = 128;
-  // Connections being greeted at once, by this listener; one more ends the oldest of the address
-  // that has most. A greeting takes one round trip, so only strangers that say nothing grow old.
+  // Connections that have said nothing yet, of this listener; one more ends the oldest of the
+  // address that has most, with BYE{kTimedOut}: who is honest calls again. Those that have said
+  // HELLO have a ticket.
   // PeerLimits::half_open limits them by address, and those of all listeners.
   size_t half_open_limit = 256;
   // Longest time from accept to the peer's HELLO, and from there to its choice.
@@ -114,6 +115,7 @@ class GreetingListener final : public EventHandler {
   bool answer_hello(HalfOpen& peer, const Glimpse& glimpse);
   Result<proto::ConnectionTicket> admit(HalfOpen& peer, const wire::Hello& ours,
                                         const wire::Hello& theirs);
+  void end_silence(HalfOpen& peer);
   void take_choice(HalfOpen& peer, const Glimpse& glimpse);
   void drop(HalfOpen& peer, Code code, const Status& why);
   Descriptor detach(HalfOpen& peer);
@@ -126,7 +128,9 @@ class GreetingListener final : public EventHandler {
   Descriptor fd_;
   // Given up to answer somebody when the process has no descriptor left.
   Descriptor reserve_;
+  // Those that have said nothing yet: by address, and in all.
   std::unordered_map<PeerIdentity, size_t, proto::OpenConnections::Hash> half_open_by_;
+  size_t silent_ = 0;
   std::list<HalfOpen> half_open_;  // oldest first
   std::deque<Greeting> ready_;
   Instant retry_accept_ = kNever;  // after a lack of descriptors
