@@ -35,6 +35,13 @@ TEST_CASE("a peer that was met is kept until the pairing limit, and not longer")
   CHECK(unpaired.take(token(2)) == nullptr);
 }
 
+TEST_CASE("the meetings of all greetings that may wait for accept() are kept, in whatever order") {
+  constexpr uint8_t kGreetings = 128;  // ListenOptions::backlog
+  Unpaired unpaired;
+  for (uint8_t i = 0; i < kGreetings; ++i) unpaired.add(std::make_unique<Peer>(i), Instant{1min});
+  for (uint8_t i = kGreetings; i-- > 0;) CHECK(unpaired.take(token(i)) != nullptr);
+}
+
 TEST_CASE("a limit that ended while nobody looked is so much later") {
   const Instant start{1min}, back = start + 1h;
   Unpaired unpaired;

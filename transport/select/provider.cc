@@ -127,9 +127,13 @@ class SelectListener final : public ListenerCore {
 
   Result<std::shared_ptr<EndpointCore>> pair(Served& served, tcp::Greeting& greeting,
                                              PeerIntroduction& who) {
-    while (std::unique_ptr<MetPeer> next = served.listener->take())
-      served.unpaired.add(std::move(next), owner_->context_.now());
+    // No further than it: those behind it wait where their number does not end others.
     std::unique_ptr<MetPeer> met = served.unpaired.take(greeting.ours.token);
+    while (met == nullptr) {
+      met = served.listener->take();
+      if (met == nullptr || met->token() == greeting.ours.token) break;
+      served.unpaired.add(std::move(met), owner_->context_.now());
+    }
     const std::string name(served.path->name);
     if (met == nullptr) {
       return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,

@@ -15,8 +15,9 @@ namespace sluice::select {
 
 class Unpaired {
  public:
-  // Of one path at one listener. The oldest one goes if there are more.
-  static constexpr size_t kMost = 64;
+  // Of one path at one listener. The oldest one goes if there are more, and its connect() has
+  // returned. So twice as many as may have met a listener, or greeted it, and wait for accept().
+  static constexpr size_t kMost = 256;
 
   void add(std::unique_ptr<MetPeer> peer, Instant now) {
     if (all_.size() >= kMost) all_.erase(all_.begin());
