@@ -53,7 +53,8 @@ TEST_CASE(
     if (quiet.client.messages.empty()) heard_before_quiet = flooded.client.messages.size();
   }
   CHECK(flooded.client.messages.size() == 5000);
-  CHECK(most <= kSlowMessagesPerTurn);
+  // One call may have both: what was left of the turn before, and an event of new bytes.
+  CHECK(most <= 2 * kSlowMessagesPerTurn);
   // Messages count as work, most of them by the next turn: by that the context knows that a turn
   // was long, and looks for others.
   CHECK(work >= 4000);

@@ -168,12 +168,7 @@ size_t ContextCore::populate(bool others_busy) {
 size_t ContextCore::turn() {
   foreign_loop_ = true;
   end_sleep();
-  return whole_turn();
-}
-
-size_t ContextCore::whole_turn() {
-  polls_since_clock_ = 0;
-  last_event_check_ = refresh_now();
+  refresh_now();
   return poll_events(0) + run_providers();
 }
 
@@ -190,7 +185,8 @@ size_t Context::progress() {
   const Instant tick = last_tick();
   if (tick != core.last_tick_) [[unlikely]] {
     core.last_tick_ = tick;
-    return core.whole_turn();
+    refresh_now();
+    core.polls_since_clock_ = kPollsPerClockCheck;
   }
   return core.poll_turn();
 }

@@ -90,8 +90,6 @@ class ContextCore final : public Context {
   friend class Context;
   friend class Listener;
   size_t turn();
-  // Descriptors, then the paths.
-  size_t whole_turn();
   // The paths; descriptors when some time has gone by in such turns.
   size_t poll_turn();
   Status wait_for_work(Instant deadline, WaitGate* gate);
