@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include <sluice/api/connecting.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/descriptor.h>
 #include <sluice/select/open.h>
@@ -53,13 +54,17 @@ TEST_CASE(
   for (int i = 0; i < kPorts; ++i)
     listeners.push_back(std::move(context->listen("l2://udp/127.0.0.1:0")).value());
   uint64_t most = 0, all = 0;
+  Instant last = now();
   for (int round = 0; round < 20; ++round) {
     for (const Listener& listener : listeners) flood(port_of(listener.address()), kTimes);
     for (int turn = 0; turn < 200; ++turn) {
       uint64_t before = read_counter("l2.dropped_runt");
+      // A machine that held us up makes it a call of several turns (design.md, "Turns").
+      const bool at_once = now() - last < std::chrono::milliseconds(10);
       (void)context->progress();
+      last = now();
       uint64_t taken = read_counter("l2.dropped_runt") - before;
-      most = std::max(most, taken);
+      if (at_once) most = std::max(most, taken);
       all += taken;
     }
   }
@@ -70,6 +75,34 @@ TEST_CASE(
   // The kernel was told to drop the others (flood_watch.h).
   CHECK(all > 1000);
   CHECK((all == 20 * kPorts * kTimes * 64 || read_counter("l2.floods") > 0));
+}
+
+TEST_CASE("a listener whose program calls progress() every 50 ms hears 100 callers at once",
+          "[l2][udp][turn]") {
+  NothingLeftBehind audit;
+  auto far = std::move(open_context({})).value(), near = std::move(open_context({})).value();
+  Listener listener = std::move(far->listen("l2://udp/127.0.0.1:0")).value();
+  std::vector<Connecting> calls;
+  std::vector<Endpoint> called, accepted;
+  for (int i = 0; i < 100; ++i) calls.push_back(start_connect(*near, listener.address()));
+  Instant next = now();
+  while (!calls.empty()) {
+    (void)near->wait_until([] { return false; }, after(now(), std::chrono::milliseconds(1)));
+    std::erase_if(calls, [&](Connecting& call) {
+      if (!call.ready()) return false;
+      auto taken = call.take();
+      INFO(taken.status().to_string());
+      REQUIRE(taken.ok());
+      called.push_back(std::move(*taken));
+      return true;
+    });
+    if (now() < next) continue;
+    next = after(now(), std::chrono::milliseconds(50));
+    (void)far->progress();
+    for (auto one = listener.try_accept(); one.ok(); one = listener.try_accept())
+      accepted.push_back(std::move(*one));
+  }
+  CHECK(called.size() == 100);
 }
 
 }  // namespace

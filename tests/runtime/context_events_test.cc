@@ -73,9 +73,15 @@ TEST_CASE("a program that calls progress() now and then hears of an event in the
   for (int calls = 1; calls <= 5; ++calls) {
     const Instant before = last_tick();
     while (last_tick() == before) {}  // it computes
+    const int heard = handler.heard;
     (*context)->progress();
-    CHECK(handler.heard == calls);
+    CHECK(handler.heard > heard);
   }
+  // Seldom: what one turn would leave to the next is done in the same call.
+  const int heard = handler.heard;
+  for (const Instant end = after(now(), std::chrono::milliseconds(40)); now() < end;) {}
+  (*context)->progress();
+  CHECK(handler.heard > heard + 1);
   (*context)->unwatch(fd, &handler);
   ::close(fd);
 }

@@ -37,6 +37,9 @@ constexpr int kPollsPerClock = 16;
 // How long events are delivered in one turn before the rest waits for the next. One
 // connection's handler has a budget of its own (proto::TurnBudget), half of this.
 constexpr Duration kEventTime = std::chrono::milliseconds(1);
+// Who calls progress() no more often has as much time of everything in one call. At least two ticks
+// of the kernel's clock.
+constexpr Duration kSeldom = std::chrono::milliseconds(20);
 
 }  // namespace
 
@@ -184,11 +187,23 @@ size_t Context::progress() {
   // A program that calls this seldom would look at descriptors in every 64th call only.
   const Instant tick = last_tick();
   if (tick != core.last_tick_) [[unlikely]] {
+    const bool seldom = core.last_tick_ != Instant{} && tick - core.last_tick_ >= kSeldom;
     core.last_tick_ = tick;
     refresh_now();
     core.polls_since_clock_ = kPollsPerClockCheck;
+    if (seldom) return core.long_turn();
   }
   return core.poll_turn();
+}
+
+// A turn takes little of what waits, since the next one follows. Here none does for long.
+size_t ContextCore::long_turn() {
+  size_t all = 0, work = 1;
+  for (const Instant end = after(now_, kEventTime); work > 0 && now_ < end; refresh_now()) {
+    work = run_providers() + poll_events(0);
+    all += work;
+  }
+  return all;
 }
 
 size_t ContextCore::poll_turn() {

@@ -90,6 +90,8 @@ class ContextCore final : public Context {
   friend class Context;
   friend class Listener;
   size_t turn();
+  // Turns for a millisecond, or until nothing is left to do.
+  size_t long_turn();
   // The paths; descriptors when some time has gone by in such turns.
   size_t poll_turn();
   Status wait_for_work(Instant deadline, WaitGate* gate);
