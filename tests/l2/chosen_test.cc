@@ -298,7 +298,7 @@ TEST_CASE(
   Scene scene(chosen(true, true));
   INFO(scene.two.client.info().reason);
   CHECK(scene.two.client.info().path.path == Path::kTcp);
-  CHECK(scene.says("not l2: kTimedOut: no connection to l2://left/02:00:00:00:00:0b:"));
+  CHECK(scene.says("not l2: kTimedOut: no answer from l2://left/02:00:00:00:00:0b:"));
   CHECK(scene.grown("select.ethernet_not_asked") == 0);
   for (int again = 1; again <= 2; ++again) {
     auto [next, accepted] = scene.two.connect_again();

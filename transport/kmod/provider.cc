@@ -99,10 +99,13 @@ Task<Result<std::unique_ptr<KmodConnection>>> KmodProvider::meet(const Address& 
   if (now() >= silent) {
     co_return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
                      "nobody answers at " + address.to_string() +
-                         "; listen there first, on an interface of the same network");
+                         "; listen there first, on an interface of the same network, or have the "
+                         "program that listens call progress()");
   }
   co_return Status(waited.code(), Scope::kOperation, kOrigin,
-                   "no connection to " + address.to_string() + " before the deadline");
+                   "no connection to " + address.to_string() +
+                       " before the deadline; have its program call progress() and accept(), or "
+                       "give connect() more time");
 }
 
 Task<Result<std::shared_ptr<EndpointCore>>> KmodProvider::start_connect(

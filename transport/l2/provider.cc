@@ -160,7 +160,8 @@ Task<Result<std::unique_ptr<Connection>>> L2Provider::meet(const Address& addres
     SLUICE_CO_RETURN_IF_ERROR(connection->hint());
     co_return Status(Code::kUnreachable, Scope::kOperation, kOrigin,
                      "nobody answers at " + address.to_string() +
-                         "; listen there first, on an interface of the same network");
+                         "; listen there first, on an interface of the same network, or have the "
+                         "program that listens call progress()");
   }
   if (!over()) waited = co_await awaits.until(over, deadline);
   if (waited == Code::kCancelled) co_return waited;
@@ -169,7 +170,10 @@ Task<Result<std::unique_ptr<Connection>>> L2Provider::meet(const Address& addres
     co_return std::move(connection);
   if (connection->failed()) co_return connection->failure();
   co_return Status(waited.code(), Scope::kOperation, kOrigin,
-                   "no connection to " + address.to_string() + " before the deadline");
+                   (connection->was_heard() ? "no connection to " : "no answer from ") +
+                       address.to_string() +
+                       " before the deadline; have its program call progress() and accept(), or "
+                       "give connect() more time");
 }
 
 Task<Result<std::shared_ptr<EndpointCore>>> L2Provider::start_connect(
