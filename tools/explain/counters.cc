@@ -231,6 +231,8 @@ constexpr auto kEntries = std::to_array<Entry>({
      "A port scan; a health check; a caller that ended.", kNothing},
     {"tcp.greetings_late", "Callers that did not finish their greeting in time.",
      "Another program at that port; a very slow network.", kNothing},
+    {"tcp.greetings_repeated", "Times that connect() called a busy listener again.",
+     "Many callers at once; a flood there.", "Nothing; see tcp.greetings_evicted there."},
     {"tcp.links_unplugged", "TCP connections whose peer's kernel did not answer any more.",
      "A machine that is off; a cable; a firewall.", "Connect again when the peer is back."},
     {"tcp.messages_held_back",

@@ -196,13 +196,16 @@ size_t Context::progress() {
   return core.poll_turn();
 }
 
-// A turn takes little of what waits, since the next one follows. Here none does for long.
+// A turn takes little of what waits, since the next one follows. Here none does for long. Pages of
+// large memory take long themselves: of them it is one turn's worth.
 size_t ContextCore::long_turn() {
-  size_t all = 0, work = 1;
-  for (const Instant end = after(now_, kEventTime); work > 0 && now_ < end; refresh_now()) {
+  size_t all = 0, work = 0;
+  const Instant end = after(now_, kEventTime);
+  do {
     work = run_providers() + poll_events(0);
     all += work;
-  }
+    refresh_now();
+  } while (work > 0 && now_ < end && !population_.busy());
   return all;
 }
 
