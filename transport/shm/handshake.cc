@@ -28,6 +28,11 @@ Result<wire::Hello> read_hello(std::span<const std::byte> bytes, const wire::Hel
     const char* why = "the peer refused the connection";
     if (bye.code == Code::kTryAgain)
       why = "the peer refused the connection: it has as many as it takes; try again later";
+    if (bye.code == Code::kNoMemory) {
+      return failure(Code::kTryAgain,
+                     "the peer refused the connection: its process has no descriptor or no memory "
+                     "for it; raise ulimit -n there, or try again later");
+    }
     // An older one says so of a region of another layout.
     if (bye.code == Code::kCorrupt || bye.code == Code::kUnsupported)
       why =

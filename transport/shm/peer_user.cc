@@ -118,6 +118,10 @@ Process process_of(int socket, pid_t pid) {
 }
 
 Status not_proven(const std::string& peer, const std::string& why, int error) {
+  if (error == EMFILE || error == ENFILE) {
+    return Status(Code::kNoMemory, Scope::kEndpoint, kOrigin,
+                  "no descriptor to look at " + peer + " with; raise ulimit -n", error);
+  }
   return denied("the kernel does not prove that " + peer + " is in our user namespace: " + why +
                     "; shared memory needs that proof, use tcp:// or sluice://",
                 error);

@@ -96,7 +96,12 @@ Task<Result<Meeting>> meet(ContextCore& context, std::string name, wire::Hello o
       context.peer_accounts().open(PeerIdentity::of_user(meeting.user.uid)));
   SLUICE_CO_TRY(meeting.parts.own, OwnRegion::create(ours.incarnation));
   fault_point("shm.connected");
-  SLUICE_CO_RETURN_IF_ERROR(send_hello(fd, ours, meeting.parts.own->fd()));
+  Status said = send_hello(fd, ours, meeting.parts.own->fd());
+  if (!said.ok()) {
+    // It may have refused us before it has read anything, and its BYE says why.
+    Result<std::optional<Greeting>> answer = receive_hello(fd, ours);
+    co_return answer.ok() ? said : answer.status();
+  }
   fault_point("shm.hello_sent");
   SLUICE_CO_TRY(Greeting greeting, co_await await_hello(context, fd, ours, name, deadline));
   meeting.peer = greeting.hello;

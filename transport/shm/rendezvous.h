@@ -34,8 +34,8 @@ std::string socket_name(std::string_view name);
 
 // Connects, exchanges HELLOs and regions, and proves both mappings. Errors: kUnreachable (nobody
 // listens: other machine, other network namespace, or gone), kAccessDenied (another user),
-// kUnsupported (version), kTimedOut, kCorrupt, kTryAgain (the listener has as many as it takes),
-// kCancelled (the context was closed).
+// kUnsupported (version), kTimedOut, kCorrupt, kTryAgain (the listener has as many as it takes, or
+// no descriptor), kNoMemory (we have none), kCancelled (the context was closed).
 Task<Result<Meeting>> meet(ContextCore& context, std::string socket_name, wire::Hello ours,
                            Instant deadline);
 
@@ -77,6 +77,7 @@ class RendezvousListener final : public EventHandler {
   Status begin(const std::string& name);
   void accept_some();
   void pause_accepting();
+  void turn_away_with_reserve();
   void accept_one(int fd);
   // `logged`: the finder of the limit has logged it.
   void refuse(int fd, const PeerUser& peer, const Status& why, bool logged = false);
@@ -93,6 +94,7 @@ class RendezvousListener final : public EventHandler {
   wire::Hello ours_;
   RendezvousOptions options_;
   Descriptor fd_;
+  Descriptor reserve_;  // closed when there is no other, for those who must be told so
   std::unique_ptr<Alarm> alarm_;
   std::vector<std::unique_ptr<HalfOpen>> half_open_;  // oldest first
   std::vector<std::unique_ptr<HalfOpen>> forgotten_;  // until their event is over

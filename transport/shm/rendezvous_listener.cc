@@ -1,5 +1,6 @@
 // The side of a rendezvous that accepts.
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -31,6 +32,8 @@ constexpr size_t kMostMet = 128;
 constexpr int kBacklog = 128;
 // Where the process has no descriptor left, it looks again this often.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+// Those who wait are told so, this many each time.
+constexpr int kTurnedAwayPerPause = 16;
 // Users of whom it is remembered that a refusal was logged.
 constexpr size_t kMostTold = 256;
 
@@ -38,6 +41,8 @@ Counter refused("shm.meetings_refused");
 Counter expired("shm.meetings_expired");
 Counter displaced("shm.meetings_displaced");
 Counter paused("shm.accepting_paused");
+
+Descriptor spare_descriptor() { return Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 Status failure(Code code, const std::string& why, int error = 0) {
   return Status(code, Scope::kEndpoint, kOrigin, why, error);
@@ -140,6 +145,7 @@ Status RendezvousListener::begin(const std::string& name) {
   SLUICE_RETURN_IF_ERROR(alarm_->open());
   SLUICE_RETURN_IF_ERROR(context_.watch(fd.value(), EPOLLIN, this));
   fd_ = std::move(fd);
+  reserve_ = spare_descriptor();
   return Status();
 }
 
@@ -182,8 +188,22 @@ void RendezvousListener::pause_accepting() {
         "no descriptor for a shared-memory peer; raise ulimit -n (further cases are counted in "
         "shm.accepting_paused)");
   paused.add();
+  turn_away_with_reserve();
   (void)context_.rewatch(fd_.value(), 0, this);
   paused_until_ = after(context_.now(), kAcceptPause);
+}
+
+void RendezvousListener::turn_away_with_reserve() {
+  for (int i = 0; reserve_ && i < kTurnedAwayPerPause; ++i) {
+    reserve_.reset();
+    const int fd = ::accept4(fd_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+      const Socket socket(fd);
+      refuse(fd, {}, failure(Code::kNoMemory, "no descriptor"), true);
+    }
+    reserve_ = spare_descriptor();
+    if (fd < 0) return;
+  }
 }
 
 void RendezvousListener::accept_one(int fd) {
@@ -230,6 +250,7 @@ void RendezvousListener::ring_alarm() {
   }
   if (paused_until_ <= now) {
     paused_until_ = kNever;
+    if (!reserve_) reserve_ = spare_descriptor();
     (void)context_.rewatch(fd_.value(), EPOLLIN, this);
   }
   set_alarm();
