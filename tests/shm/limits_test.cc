@@ -11,10 +11,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include <sluice/api/connecting.h>
 #include <sluice/base/counters.h>
 #include <sluice/proto/hello.h>
 #include <sluice/runtime/context_core.h>
@@ -141,6 +143,7 @@ TEST_CASE("the oldest half-open connection makes room, and whoever greets gets i
   for (int i = 0; i < 40; ++i) {
     INFO(i);
     CHECK(silent[static_cast<size_t>(i)]->ended() == (i < 33));
+    if (i < 33) CHECK(silent[static_cast<size_t>(i)]->bye() == Code::kTimedOut);
   }
 }
 
@@ -190,7 +193,7 @@ TEST_CASE("peers that are never accepted are bounded in number, and the next one
     RawPeer more(server.name);
     REQUIRE(more.greet());
     REQUIRE(server.until([&] { return more.ended(); }));
-    CHECK(more.bye() == Code::kTryAgain);
+    CHECK(more.bye() == Code::kTimedOut);
   }
   std::string left = left_behind(full, holdings());
   INFO(left);
@@ -199,6 +202,86 @@ TEST_CASE("peers that are never accepted are bounded in number, and the next one
   RawPeer next(server.name);
   REQUIRE(next.greet());
   CHECK(server.until([&] { return next.met(); }));
+}
+
+TEST_CASE("connect() calls again while a listener has more callers than it keeps", "[shm]") {
+  Server server;
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  for (int i = 0; i < 128; ++i) {
+    peers.push_back(std::make_unique<RawPeer>(server.name));
+    REQUIRE(peers.back()->greet());
+    REQUIRE(server.until([&] { return peers.back()->met(); }));
+  }
+  std::unique_ptr<Context> caller = open_small();
+  const uint64_t before = read_counter("shm.meetings_repeated");
+  const std::string address = "shm:" + server.name;
+  const ConnectOptions patient{.timeout = std::chrono::seconds(60)};
+  Connecting late = start_connect(*caller, address, patient);
+  auto run = [&](const std::function<bool()>& done) {
+    return server.until([&] {
+      caller->progress();
+      return done();
+    });
+  };
+  REQUIRE(run([&] { return read_counter("shm.meetings_repeated") > before + 1 || late.ready(); }));
+  CHECK_FALSE(late.ready());
+  Endpoint one = server.accept();
+  REQUIRE(run([&] { return late.ready(); }));
+  Result<Endpoint> endpoint = late.take();
+  INFO(endpoint.status().to_string());
+  CHECK(endpoint.ok());
+}
+
+// Their connect() has returned.
+TEST_CASE("the only peer of a process that waits for accept() makes no room for others", "[shm]") {
+  constexpr int kProcesses = 128;
+  Server server({.half_open = {2 * kProcesses, 2 * kProcesses}});
+  int done[2];
+  REQUIRE(::pipe2(done, O_CLOEXEC) == 0);
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::close(done[1]);
+      RawPeer peer(server.name);
+      char byte;
+      if (peer.greet()) (void)!::read(done[0], &byte, 1);
+      std::_Exit(0);
+    }
+    children.push_back(child);
+  }
+  CHECK(server.until([&] { return used(server, PeerResource::kConnections) == kProcesses; }));
+  const uint64_t before = read_counter("shm.meetings_displaced");
+  RawPeer more(server.name);
+  CHECK(more.greet());
+  CHECK(server.until([&] { return more.ended() || more.met(); }));
+  CHECK(more.bye() == Code::kTimedOut);
+  CHECK(read_counter("shm.meetings_displaced") == before);
+  for (int end : done) ::close(end);
+  for (pid_t child : children) {
+    int status = 0;
+    CHECK(::waitpid(child, &status, 0) == child);
+  }
+}
+
+TEST_CASE("a meeting is found by its token, and the others wait for theirs", "[shm]") {
+  Rendezvous rendezvous({});
+  std::vector<std::unique_ptr<RawPeer>> peers;
+  std::vector<wire::Uuid> tokens(3);
+  for (uint8_t i = 0; i < 3; ++i) {
+    tokens[i].bytes[0] = std::byte{i};
+    peers.push_back(std::make_unique<RawPeer>(rendezvous.name));
+    peers[i]->hello.has_rendezvous = true;
+    peers[i]->hello.token = tokens[i];
+    REQUIRE(peers[i]->greet());
+    REQUIRE(rendezvous.until([&] { return peers[i]->met(); }));
+  }
+  for (size_t i : {1, 2, 0}) {
+    shm::Meeting meeting;
+    REQUIRE(rendezvous.listener->take_by(tokens[i], meeting));
+    CHECK(meeting.peer.token == tokens[i]);
+    CHECK_FALSE(rendezvous.listener->take_by(tokens[i], meeting));
+  }
 }
 
 TEST_CASE("a user's connections are limited, and count until they are over", "[shm]") {

@@ -12,6 +12,7 @@
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 #include <new>
 
 #include <sluice/runtime/identity.h>
@@ -86,7 +87,9 @@ bool RawPeer::say(uint8_t byte, std::span<const int> descriptors) {
 }
 
 bool RawPeer::greet(uint64_t arena_bytes) {
-  hello = local_hello(arena_bytes);
+  const wire::Hello before = std::exchange(hello, local_hello(arena_bytes));
+  hello.has_rendezvous = before.has_rendezvous;
+  hello.token = before.token;
   hello.credit_messages = 256;
   hello.credit_bytes = kMiB;
   int memory = ::memfd_create("sluice-raw-region", MFD_CLOEXEC | MFD_ALLOW_SEALING);

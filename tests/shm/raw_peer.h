@@ -44,7 +44,7 @@ class RawPeer {
   bool say(uint8_t byte, std::span<const int> descriptors = {});
   // HELLO with a control region that is as it should be.
   bool greet(uint64_t arena_bytes = 64 * kMiB);
-  wire::Hello hello;  // as greet() says it; arena_bytes is its argument
+  wire::Hello hello;  // as greet() says it; the token (has_rendezvous) stays
   bool announce(uint32_t id, uint64_t offset, uint64_t length, int memory);
 
   // Reads what has come. One packet at most for each call; none: nothing has, or (ended()) nothing

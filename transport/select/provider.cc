@@ -127,8 +127,9 @@ class SelectListener final : public ListenerCore {
 
   Result<std::shared_ptr<EndpointCore>> pair(Served& served, tcp::Greeting& greeting,
                                              PeerIntroduction& who) {
+    std::unique_ptr<MetPeer> met = served.listener->take_by(greeting.ours.token);
+    if (met == nullptr) met = served.unpaired.take(greeting.ours.token);
     // No further than it: those behind it wait where their number does not end others.
-    std::unique_ptr<MetPeer> met = served.unpaired.take(greeting.ours.token);
     while (met == nullptr) {
       met = served.listener->take();
       if (met == nullptr || met->token() == greeting.ours.token) break;

@@ -1,4 +1,5 @@
-// Peers that were met by a path, and whose greeting over TCP has not said so yet: by token.
+// Peers that were met by a path that does not find them by token itself, and whose greeting over
+// TCP has not said so yet.
 #ifndef SLUICE_SELECT_UNPAIRED_H_
 #define SLUICE_SELECT_UNPAIRED_H_
 

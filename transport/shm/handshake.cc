@@ -28,6 +28,10 @@ Result<wire::Hello> read_hello(std::span<const std::byte> bytes, const wire::Hel
     const char* why = "the peer refused the connection";
     if (bye.code == Code::kTryAgain)
       why = "the peer refused the connection: it has as many as it takes; try again later";
+    if (bye.code == Code::kTimedOut)
+      why =
+          "the peer refused the connection: it meets too many callers at once, or its program does "
+          "not accept() them; try again later";
     if (bye.code == Code::kNoMemory) {
       return failure(Code::kTryAgain,
                      "the peer refused the connection: its process has no descriptor or no memory "

@@ -17,6 +17,9 @@ namespace {
 
 constexpr const char* kOrigin = "shm/path";
 
+// A listener that meets too many at once is called again for so long; then TCP does.
+constexpr Duration kCrowdPatience = std::chrono::seconds(1);
+
 Counter chose("select.chose_shm");
 
 // Whether two ends could share memory, from their HELLOs alone: empty, or why not.
@@ -56,10 +59,10 @@ class Rendezvous final : public PathListener {
              std::unique_ptr<RendezvousListener> listener)
       : provider_(provider), place_(place), listener_(std::move(listener)) {}
   void announce(int, wire::Hello& ours) override { ours.rendezvous = place_; }
-  std::unique_ptr<MetPeer> take() override {
-    Meeting next;
-    if (!listener_->take(next)) return nullptr;
-    return std::make_unique<Met>(provider_, std::move(next));
+  std::unique_ptr<MetPeer> take_by(const wire::Uuid& token) override {
+    Meeting found;
+    if (!listener_->take_by(token, found)) return nullptr;
+    return std::make_unique<Met>(provider_, std::move(found));
   }
 
  private:
@@ -81,8 +84,10 @@ class Choice final : public PathChoice {
       hello.has_rendezvous = true;
       hello.rendezvous = attempt.peer.rendezvous;
       // Meeting there proves both mappings.
-      Result<Meeting> meeting = co_await shm::meet(context_, socket_name(attempt.peer.rendezvous),
-                                                   hello, attempt.limit(context_.refresh_now()));
+      const Instant now = context_.refresh_now();
+      Result<Meeting> meeting =
+          co_await shm::meet(context_, socket_name(attempt.peer.rendezvous), hello,
+                             attempt.limit(now), after(now, kCrowdPatience));
       if (meeting.ok())
         co_return std::unique_ptr<MetPeer>(
             std::make_unique<Met>(provider_, std::move(meeting).value()));

@@ -141,8 +141,9 @@ Task<Result<std::shared_ptr<EndpointCore>>> ShmProvider::start_connect(
   SLUICE_CO_RETURN_IF_ERROR(check_requirements(options.require, address));
   const proto::SessionOptions session = proto::session_options(options);
   const Instant deadline = after(context_.refresh_now(), options.timeout);
-  SLUICE_CO_TRY(Meeting meeting, co_await meet(context_, socket_name(address.name),
-                                               proto::hello_for(context_, session), deadline));
+  SLUICE_CO_TRY(Meeting meeting,
+                co_await meet(context_, socket_name(address.name),
+                              proto::hello_for(context_, session), deadline, deadline));
   co_return make_endpoint(std::move(meeting), session, "shm: was asked for");
 }
 

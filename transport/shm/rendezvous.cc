@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <utility>
 
+#include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/runtime/awaits.h>
 #include <sluice/runtime/event_wait.h>
@@ -20,6 +21,13 @@ namespace sluice::shm {
 namespace {
 
 constexpr const char* kOrigin = "shm/rendezvous";
+
+// Of a listener that meets too many at once: the first pause before it is called again, and the
+// longest. Each is drawn out by up to as much, so that those who called together do not again.
+constexpr Duration kFirstPause = std::chrono::milliseconds(5);
+constexpr Duration kLastPause = std::chrono::milliseconds(320);
+
+Counter repeated("shm.meetings_repeated");
 
 Status failure(Code code, const std::string& why, int error = 0) {
   return Status(code, Scope::kEndpoint, kOrigin, why, error);
@@ -82,19 +90,22 @@ std::string socket_name(const wire::Uuid& rendezvous) {
 
 std::string socket_name(std::string_view name) { return std::string(kNamed) + std::string(name); }
 
-Task<Result<Meeting>> meet(ContextCore& context, std::string name, wire::Hello ours,
-                           Instant deadline) {
+namespace {
+
+Task<Result<Meeting>> meet_once(ContextCore& context, const std::string& name,
+                                const wire::Hello& ours, Instant deadline) {
   Meeting meeting;
   meeting.ours = ours;
   const int fd = ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0)
     co_return failure(Code::kNoMemory, "no descriptor for a socket; raise ulimit -n", errno);
   meeting.parts.socket = std::make_shared<Socket>(fd);
+  // Made first: HELLO follows at once, before the listener takes us for one that says nothing.
+  SLUICE_CO_TRY(meeting.parts.own, OwnRegion::create(ours.incarnation));
   SLUICE_CO_RETURN_IF_ERROR(co_await call(context, fd, name, deadline));
   SLUICE_CO_TRY(meeting.user, check_peer(fd));
   meeting.parts.account = std::make_shared<ConnectionAccount>(
       context.peer_accounts().open(PeerIdentity::of_user(meeting.user.uid)));
-  SLUICE_CO_TRY(meeting.parts.own, OwnRegion::create(ours.incarnation));
   fault_point("shm.connected");
   Status said = send_hello(fd, ours, meeting.parts.own->fd());
   if (!said.ok()) {
@@ -113,6 +124,23 @@ Task<Result<Meeting>> meet(ContextCore& context, std::string name, wire::Hello o
   meeting.parts.local_name = "pid " + std::to_string(::getpid());
   meeting.parts.peer_name = "pid " + std::to_string(meeting.peer.pid);
   co_return std::move(meeting);
+}
+
+}  // namespace
+
+Task<Result<Meeting>> meet(ContextCore& context, std::string name, wire::Hello ours,
+                           Instant deadline, Instant last_call) {
+  for (Duration pause = kFirstPause;; pause = std::min(pause * 2, kLastPause)) {
+    Result<Meeting> meeting = co_await meet_once(context, name, ours, deadline);
+    const Instant now = context.refresh_now();
+    const Instant again = after(now, pause + now.time_since_epoch() % pause);
+    // kTimedOut before the deadline: the listener said so.
+    if (meeting.code() != Code::kTimedOut || again >= std::min(deadline, last_call))
+      co_return std::move(meeting);
+    repeated.add();
+    Status waited = co_await context.awaits().until([] { return false; }, again);
+    if (waited != Code::kTimedOut) co_return waited;
+  }
 }
 
 }  // namespace sluice::shm

@@ -36,8 +36,9 @@ std::string socket_name(std::string_view name);
 // listens: other machine, other network namespace, or gone), kAccessDenied (another user),
 // kUnsupported (version), kTimedOut, kCorrupt, kTryAgain (the listener has as many as it takes, or
 // no descriptor), kNoMemory (we have none), kCancelled (the context was closed).
+// A listener that meets too many at once is called again, with pauses, until `last_call`.
 Task<Result<Meeting>> meet(ContextCore& context, std::string socket_name, wire::Hello ours,
-                           Instant deadline);
+                           Instant deadline, Instant last_call);
 
 struct RendezvousOptions {
   // Asked when HELLO has come; a refusal goes to the peer. Null: everybody, and nothing is charged
@@ -62,6 +63,8 @@ class RendezvousListener final : public EventHandler {
   ~RendezvousListener();
   // The next finished meeting; false if there is none.
   bool take(Meeting& out);
+  // The one whose peer has this token. Those that nobody asks for stay, and count.
+  bool take_by(const wire::Uuid& token, Meeting& out);
   void on_event(uint32_t epoll_events) noexcept override;
   size_t half_open() const { return half_open_.size(); }
 
@@ -88,6 +91,7 @@ class RendezvousListener final : public EventHandler {
   Status admit(HalfOpen& half, const wire::Hello& hello,
                std::shared_ptr<ConnectionAccount>& account);
   bool make_room_among_met(uint32_t newcomer);
+  void send_away(HalfOpen& half);
   void forget(HalfOpen& half);
 
   ContextCore& context_;

@@ -162,6 +162,16 @@ bool RendezvousListener::take(Meeting& out) {
   return true;
 }
 
+bool RendezvousListener::take_by(const wire::Uuid& token, Meeting& out) {
+  forgotten_.clear();
+  auto found = std::find_if(met_.begin(), met_.end(),
+                            [&](const Met& met) { return met.meeting.peer.token == token; });
+  if (found == met_.end()) return false;
+  out = std::move(found->meeting);
+  met_.erase(found);
+  return true;
+}
+
 void RendezvousListener::on_event(uint32_t) noexcept {
   forgotten_.clear();
   accept_some();
@@ -215,11 +225,12 @@ void RendezvousListener::accept_one(int fd) {
   Status place = account->charge(PeerResource::kHalfOpen);
   if (!place.ok() && !half_open_.empty()) {
     displaced.add();
-    forget(
+    send_away(
         *half_open_[oldest_of_most(half_open_, [](const auto& half) { return half->user.pid; })]);
     place = account->charge(PeerResource::kHalfOpen);
   }
-  if (!place.ok()) return refuse(fd, *user, place, true);
+  if (!place.ok())
+    return refuse(fd, *user, failure(Code::kTimedOut, "too many peers greet at once"), true);
   PeerCharge charge(account, PeerResource::kHalfOpen);
   Instant limit = after(context_.now(), options_.half_open_limit);
   auto half = std::make_unique<HalfOpen>(*this, socket, *user, std::move(charge), limit);
@@ -241,7 +252,7 @@ void RendezvousListener::ring_alarm() {
   const Instant now = context_.refresh_now();
   while (!half_open_.empty() && half_open_.front()->deadline <= now) {
     expired.add();
-    forget(*half_open_.front());
+    send_away(*half_open_.front());
   }
   put_off_missed_limits(met_, now);
   while (!met_.empty() && met_.front().expires <= now) {
@@ -261,6 +272,12 @@ void RendezvousListener::set_alarm() {
   if (!half_open_.empty()) when = std::min(when, half_open_.front()->deadline);
   if (!met_.empty()) when = std::min(when, met_.front().expires);
   alarm_->set(when);
+}
+
+// An honest caller was slower than others, and calls again.
+void RendezvousListener::send_away(HalfOpen& half) {
+  if (half.socket) send_bye(half.socket->fd(), Code::kTimedOut);
+  forget(half);
 }
 
 void RendezvousListener::forget(HalfOpen& half) {
@@ -322,7 +339,7 @@ Status RendezvousListener::admit(HalfOpen& half, const wire::Hello& hello,
                                       .incarnation = hello.incarnation,
                                       .said_process_id = hello.pid};
   if (met_.size() >= kMostMet && !make_room_among_met(half.user.pid)) {
-    return failure(Code::kTryAgain,
+    return failure(Code::kTimedOut,
                    std::to_string(kMostMet) + " peers wait for Listener::accept() already");
   }
   proto::ConnectionTicket ticket;
@@ -341,7 +358,12 @@ Status RendezvousListener::admit(HalfOpen& half, const wire::Hello& hello,
 bool RendezvousListener::make_room_among_met(uint32_t newcomer) {
   auto pid_of = [](const Met& met) { return met.meeting.user.pid; };
   size_t goes = oldest_of_most(met_, pid_of);
-  if (pid_of(met_[goes]) == newcomer) return false;
+  const uint32_t greedy = pid_of(met_[goes]);
+  if (greedy == newcomer) return false;
+  // Its connect() has returned: the only peer of a process stays, and the newcomer calls again.
+  if (std::count_if(met_.begin(), met_.end(),
+                    [&](const Met& met) { return pid_of(met) == greedy; }) == 1)
+    return false;
   displaced.add();
   met_.erase(met_.begin() + static_cast<long>(goes));
   return true;

@@ -75,7 +75,9 @@ class PathListener {
   virtual ~PathListener() = default;
   // Says in the HELLO of a new greeting, over the TCP connection `fd`, where it listens.
   virtual void announce(int fd, wire::Hello& ours) = 0;
-  // The next met peer, or null; it waits for its greeting.
+  // The peer that was met with this token, or null.
+  virtual std::unique_ptr<MetPeer> take_by(const wire::Uuid&) { return nullptr; }
+  // Of a path that keeps none by token, the next met peer, or null; it waits for its greeting.
   virtual std::unique_ptr<MetPeer> take() { return nullptr; }
   // Null; or where peers need no pairing, the next of them.
   virtual std::shared_ptr<EndpointCore> accept() { return nullptr; }
