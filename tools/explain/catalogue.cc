@@ -146,7 +146,7 @@ constexpr auto kEntries = std::to_array<Entry>({
      "Descriptors that peers passed where none belongs. They were closed.",
      "Another program at that name; an attack.", "Nothing; find the peer by its user."},
     {"shm.meetings_refused", "Shared-memory peers that were refused.",
-     "Another user or user namespace; limits; a process that may not be inspected.",
+     "Another user or user namespace; limits; no descriptor; a process that may not be inspected.",
      "The log names the first; sluice:// takes the next path."},
     {"tcp.greetings_refused", "TCP connections refused before their greeting ended.",
      "Limits; another program; different versions.", "The log names the cause."},
