@@ -212,7 +212,7 @@ Glimpse take_message(int fd, std::span<std::byte> scratch) {
   if (seen.size() < wire::kHeaderBytes) {
     if (got > 0) return glimpse;
     return end(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                      "it closed the connection during the greeting; its own log may say why"));
+                      "it closed the connection during the greeting; see its log, and connect again"));
   }
   auto common = wire::decode_header(seen.first(wire::kHeaderBytes));
   if (!common.ok()) return end(common.status());
@@ -232,7 +232,7 @@ Glimpse take_message(int fd, std::span<std::byte> scratch) {
 
 Status cut_off() {
   return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                "it closed the connection inside a message; its own log may say why");
+                "it closed the connection inside a message; see its log, and connect again");
 }
 
 Task<Result<Greeting>> start_greet(Awaits& awaits, const Address& address, wire::Hello ours,
