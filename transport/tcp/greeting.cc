@@ -211,8 +211,9 @@ Glimpse take_message(int fd, std::span<std::byte> scratch) {
   auto seen = scratch.first(static_cast<size_t>(got));
   if (seen.size() < wire::kHeaderBytes) {
     if (got > 0) return glimpse;
-    return end(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                      "it closed the connection during the greeting; see its log, and connect again"));
+    return end(
+        Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+               "it closed the connection during the greeting; see its log, and connect again"));
   }
   auto common = wire::decode_header(seen.first(wire::kHeaderBytes));
   if (!common.ok()) return end(common.status());
