@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -32,6 +33,8 @@ static_assert((kReceivePlaces & (kReceivePlaces - 1)) == 0, "the fill ring holds
 static_assert(kSentRing >= kSendPlaces);
 static_assert(XdpInterface::kLargePorts + XdpInterface::kSmallPorts == kMostXdpPorts);
 constexpr uint32_t kBaseRing = 2;  // the least that the kernel makes
+// Another thread's last steps with an interface, on a busy machine.
+constexpr std::chrono::milliseconds kLetGo(500);
 
 Status failed(Code code, std::string why, int error = 0) {
   return Status(code, Scope::kOperation, kOrigin, std::move(why), error);
@@ -108,7 +111,7 @@ struct Known {
     std::string name;
     auto operator<=>(const Opening&) const = default;
   };
-  std::map<Opening, std::shared_ptr<std::mutex>> opening;
+  std::map<Opening, std::shared_ptr<XdpDoor>> opening;
 };
 Known& known() {
   static auto* one = new Known();
@@ -130,12 +133,12 @@ std::shared_ptr<XdpInterface> opened(const Which& which) {
 }
 
 // A card or a broker may take seconds: only who wants the same interface waits.
-std::shared_ptr<std::mutex> opening(const Which& which) {
+std::shared_ptr<XdpDoor> opening(const Which& which) {
   std::lock_guard guard(known().lock);
   const bool here = which.own.second != 0;
   auto& found =
       known().opening[{::getpid(), which.own, here ? std::string() : which.borrowed.second}];
-  if (found == nullptr) found = std::make_shared<std::mutex>();
+  if (found == nullptr) found = std::make_shared<XdpDoor>();
   return found;
 }
 
@@ -150,9 +153,15 @@ Result<std::shared_ptr<XdpInterface>> XdpInterface::of(const std::string& interf
   const Which which{{network_of(questions.value()), here ? request.ifr_ifindex : 0},
                     {broker_path(interface), interface}};
   if (auto found = opened(which)) return found;
-  const std::shared_ptr<std::mutex> one_at_a_time = opening(which);
-  std::lock_guard guard(*one_at_a_time);
-  if (auto found = opened(which)) return found;
+  const std::shared_ptr<XdpDoor> door = opening(which);
+  std::unique_lock guard(door->one_at_a_time);
+  // Its last user may have let go of it, and have yet to come for the lock: its claim is not free.
+  std::shared_ptr<XdpInterface> found;
+  door->freed.wait_for(guard, kLetGo, [&] {
+    found = opened(which);
+    return found != nullptr || !door->held;
+  });
+  if (found != nullptr) return found;
   Result<std::unique_ptr<OwnXdp>> own = OwnXdp::attach(interface);
   const bool borrows = own.code() == Code::kAccessDenied && broker_is_there(interface);
   if (!own.ok() && !borrows) return own.status();
@@ -169,7 +178,8 @@ Result<std::shared_ptr<XdpInterface>> XdpInterface::of(const std::string& interf
     known().borrowed[which.borrowed] = made;
   else
     known().own[{which.own.first, made->place().index}] = made;
-  made->opening_ = one_at_a_time;  // last: a failure before ends it here, where the lock is held
+  made->door_ = door;  // last: a failure before ends it here, where the lock is held
+  door->held = true;
   return made;
 }
 
@@ -252,11 +262,13 @@ XdpInterface::~XdpInterface() {
   {
     // Who opens it anew meanwhile waits, as its claim is not free yet.
     std::unique_lock<std::mutex> guard;
-    if (opening_ != nullptr && !forked()) guard = std::unique_lock(*opening_);
+    if (door_ != nullptr && !forked()) guard = std::unique_lock(door_->one_at_a_time);
     source_.reset();  // before its sockets go
+    if (guard) door_->held = false;
   }
   // A child has no such memory (MADV_DONTFORK): what lies there is somebody else's.
   if (forked()) return;
+  if (door_ != nullptr) door_->freed.notify_all();
   for (auto& socket : sockets_) {
     unmap(socket->rx);
     unmap(socket->tx);

@@ -6,6 +6,7 @@
 #ifndef SLUICE_L2_CARRIER_XDP_INTERFACE_H_
 #define SLUICE_L2_CARRIER_XDP_INTERFACE_H_
 
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,13 @@ struct XdpSocket {
   XdpRing<xdp_desc> rx, tx;
   XdpSends sends;  // guarded by the interface
   bool taken = false;
+};
+
+// Who opens an interface, or ends with it, has the lock; `held`: its claim is not free.
+struct XdpDoor {
+  std::mutex one_at_a_time;
+  std::condition_variable freed;
+  bool held = false;
 };
 
 class XdpInterface {
@@ -95,8 +103,7 @@ class XdpInterface {
   void take_back_late(XdpSocket& socket);
 
   std::unique_ptr<XdpSource> source_;
-  std::shared_ptr<std::mutex>
-      opening_;  // with whoever opens or closes it; null: it is not open yet
+  std::shared_ptr<XdpDoor> door_;  // with whoever opens or closes it; null: it is not open yet
   int process_ = 0;
   uint8_t* memory_ = nullptr;
   Descriptor base_;  // has the memory and the two rings below; no frame is for it
