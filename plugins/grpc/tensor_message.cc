@@ -102,7 +102,7 @@ Result<Tensor> tensor_of(const v1::Tensor& message) {
   Tensor bytes = message.payload_tensor();
   if (bytes.size_bytes() != layout.size_bytes())
     return wrong("the payload has " + std::to_string(bytes.size_bytes()) +
-                 " bytes, and dtype and " + "shape say " + layout.to_string() + ", which has " +
+                 " bytes, and dtype and shape say " + layout.to_string() + ", which has " +
                  std::to_string(layout.size_bytes()));
   if (layout.size_bytes() == 0) return Tensor::wrap("", layout, nullptr, nullptr);
   const uint32_t element = type.size_bytes() / type.lanes;

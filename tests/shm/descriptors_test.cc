@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,41 +13,13 @@
 #include <string>
 #include <vector>
 
-#include <sluice/base/descriptor.h>
-
 #include "tests/shm/raw_peer.h"
 #include "tests/shm/server.h"
+#include "tests/support/few_descriptors.h"
 #include "tests/support/fresh_name.h"
 
 namespace sluice::test {
 namespace {
-
-// Takes every descriptor that the process may have, but for `left`. While there are none nothing is
-// checked: UBSan's look at an object that it has not seen before takes a pipe.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(size_t left) {
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &old_) == 0);
-    rlimit few{.rlim_cur = 200, .rlim_max = old_.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-    while (true) {
-      Descriptor fd(::dup(0));
-      if (!fd) break;
-      taken_.push_back(std::move(fd));
-    }
-    enough_ = taken_.size() > left;
-    if (enough_) taken_.resize(taken_.size() - left);
-  }
-  ~FewDescriptors() {
-    ::setrlimit(RLIMIT_NOFILE, &old_);
-    CHECK(enough_);
-  }
-
- private:
-  bool enough_ = false;
-  rlimit old_{};
-  std::vector<Descriptor> taken_;
-};
 
 // A process that connects when it is told to, and says what came of it.
 class Caller {

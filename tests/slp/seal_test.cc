@@ -227,11 +227,7 @@ TEST_CASE("nothing in the clear ends or moves a sealed session", "[slp][seal]") 
   CHECK(pair.client.hear(nack, pair.now) == SLP_DROP_UNSEALED);
   CHECK(inside(pair.client.session) == before);
   // And nobody answers a sealed frame with one.
-  slp_frame in{.data = honest.data(),
-               .present = honest.size(),
-               .bytes = honest.size(),
-               .ce = false,
-               .context = nullptr};
+  slp_frame in = come(honest);
   uint8_t reply[SLP_MAX_HEADER];
   CHECK(slp_no_session(&in, reply) == 0);
 }
@@ -291,11 +287,7 @@ TEST_CASE("a HELLO without the secret is refused, with the reason", "[slp][seal]
     bool nacked = false;
     while (slp_state_of(client.session) == SLP_CONNECTING && now < 10 * kSecond) {
       for (Frame& hello : client.say(now)) {
-        slp_frame in{.data = hello.data(),
-                     .present = hello.size(),
-                     .bytes = hello.size(),
-                     .ce = false,
-                     .context = nullptr};
+        slp_frame in = come(hello);
         slp_meeting met;
         REQUIRE(slp_listen(&listener, now, reinterpret_cast<const uint8_t*>("client"), 6, &in,
                            &met) == SLP_LISTEN_REPLY);
@@ -336,11 +328,7 @@ TEST_CASE(
                         .cipher = l2::Cipher::calls(),
                         .cipher_user = all.listener.get()};
   auto ask = [&](const Frame& hello, slp_meeting& met) {
-    slp_frame in{.data = hello.data(),
-                 .present = hello.size(),
-                 .bytes = hello.size(),
-                 .ce = false,
-                 .context = nullptr};
+    slp_frame in = come(hello);
     return slp_listen(&listener, 1, reinterpret_cast<const uint8_t*>("client"), 6, &in, &met);
   };
   auto changed = [](Frame frame, size_t at) {

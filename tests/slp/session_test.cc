@@ -36,11 +36,7 @@ TEST_CASE("frames of another session, port or connection pass nobody", "[slp]") 
 TEST_CASE("a NACK ends a session only if it knows both numbers of it", "[slp]") {
   Pair pair;
   Frame frame = next_frame(pair, "m");
-  slp_frame in{.data = frame.data(),
-               .present = frame.size(),
-               .bytes = frame.size(),
-               .ce = false,
-               .context = nullptr};
+  slp_frame in = come(frame);
   uint8_t reply[SLP_MAX_HEADER];
   Frame honest(reply, reply + slp_no_session(&in, reply));
   for (int field : {0, 1}) {
@@ -58,11 +54,7 @@ TEST_CASE("a NACK ends a session only if it knows both numbers of it", "[slp]") 
   CHECK(slp_state_of(pair.client.session) == SLP_DOWN);
   CHECK(slp_why_of(pair.client.session) == SLP_NO_SESSION);
   // It is never answered.
-  in = {.data = honest.data(),
-        .present = honest.size(),
-        .bytes = honest.size(),
-        .ce = false,
-        .context = nullptr};
+  in = come(honest);
   CHECK(slp_no_session(&in, reply) == 0);
 }
 
@@ -98,11 +90,7 @@ TEST_CASE("among a flood one HELLO in 32 is enough, and a RETRY is a word of the
     while (slp_state_of(client.session) == SLP_CONNECTING && !accepted && now < limit) {
       for (Frame& hello : client.say(now)) {
         if (++said % 32 != 0 || !hears) continue;
-        slp_frame in{.data = hello.data(),
-                     .present = hello.size(),
-                     .bytes = hello.size(),
-                     .ce = false,
-                     .context = nullptr};
+        slp_frame in = come(hello);
         slp_meeting met;
         accepted = slp_listen(&listener, now, reinterpret_cast<const uint8_t*>("client"), 6, &in,
                               &met) == SLP_LISTEN_ACCEPT;
@@ -177,11 +165,7 @@ TEST_CASE("a listener keeps nothing of a HELLO, and believes a cookie from its o
     slp_base base{};
     base.type = SLP_HELLO, base.source_port = 7, base.destination_port = 9;
     seal(frame, base);
-    slp_frame in{.data = frame.data(),
-                 .present = frame.size(),
-                 .bytes = frame.size(),
-                 .ce = false,
-                 .context = nullptr};
+    slp_frame in = come(frame);
     slp_meeting met;
     slp_answer answer =
         slp_listen(&listener, now, reinterpret_cast<const uint8_t*>(address), 6, &in, &met);
@@ -261,11 +245,7 @@ TEST_CASE("a million frames whose sender guesses what he cannot see change nothi
       base.connection = i % 16 == 0 ? (i % 64) | (1 + i / 64 % 64) << 16 : random();
     if (base.session == real.session && base.connection == real.connection) base.session ^= 1;
     slp_encode_base(forged.data(), &base);
-    slp_frame in{.data = forged.data(),
-                 .present = forged.size(),
-                 .bytes = forged.size(),
-                 .ce = false,
-                 .context = nullptr};
+    slp_frame in = come(forged);
     taken += slp_on_frame(pair.server.session, pair.now, &in) == SLP_TAKEN;
   }
   CHECK(taken == 0);

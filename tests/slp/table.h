@@ -21,6 +21,14 @@ constexpr uint64_t kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond,
                    kSecond = 1000 * kMillisecond;
 using Frame = std::vector<uint8_t>;
 
+// As it comes to the core; valid as long as the frame.
+inline slp_frame come(const Frame& frame) {
+  return {.data = frame.data(),
+          .present = frame.size(),
+          .bytes = frame.size(),
+          .ce = false,
+          .context = nullptr};
+}
 inline uint8_t type_of(const Frame& frame) { return frame[0] & 31; }
 inline void seal(Frame& frame, const slp_base& base) { slp_encode_base(frame.data(), &base); }
 inline slp_base base_of(const Frame& frame) {
@@ -44,11 +52,7 @@ struct End {
   }
   slp_drop hear(const Frame& frame, uint64_t now) {
     Frame exact(frame);
-    slp_frame in{.data = exact.data(),
-                 .present = exact.size(),
-                 .bytes = exact.size(),
-                 .ce = false,
-                 .context = nullptr};
+    slp_frame in = come(exact);
     return slp_on_frame(session, now, &in);
   }
   std::vector<Frame> say(uint64_t now) {
@@ -146,11 +150,7 @@ struct Pair {
       std::vector<Frame> said = client.say(now);
       REQUIRE(said.size() == 1);
       hello = said[0];
-      slp_frame in{.data = hello.data(),
-                   .present = hello.size(),
-                   .bytes = hello.size(),
-                   .ce = false,
-                   .context = nullptr};
+      slp_frame in = come(hello);
       slp_answer answer =
           slp_listen(&listener, now, reinterpret_cast<const uint8_t*>("client"), 6, &in, &met);
       REQUIRE(answer == (round == 0 ? SLP_LISTEN_REPLY : SLP_LISTEN_ACCEPT));

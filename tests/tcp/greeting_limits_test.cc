@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <sluice/base/counters.h>
+#include "tests/support/few_descriptors.h"
 #include "tests/tcp/testing_greeting.h"
 
 namespace sluice::tcp {
@@ -265,33 +266,6 @@ TEST_CASE("a lack of descriptors is survived by the listener and named to the cl
   CHECK(server.take().has_value());
 }
 
-// Takes every descriptor that the process may have, but for `left`. While there are none nothing is
-// checked: UBSan's look at an object that it has not seen before takes a pipe.
-class NoDescriptors {
- public:
-  explicit NoDescriptors(size_t left) {
-    REQUIRE(::getrlimit(RLIMIT_NOFILE, &old_) == 0);
-    rlimit few{.rlim_cur = 200, .rlim_max = old_.rlim_max};
-    REQUIRE(::setrlimit(RLIMIT_NOFILE, &few) == 0);
-    while (true) {
-      Descriptor fd(::dup(0));
-      if (!fd) break;
-      taken_.push_back(std::move(fd));
-    }
-    enough_ = taken_.size() > left;
-    if (enough_) taken_.resize(taken_.size() - left);
-  }
-  ~NoDescriptors() {
-    ::setrlimit(RLIMIT_NOFILE, &old_);
-    CHECK(enough_);
-  }
-
- private:
-  bool enough_ = false;
-  rlimit old_{};
-  std::vector<Descriptor> taken_;
-};
-
 TEST_CASE(
     "without descriptors those who wait are told so, nobody spins, and who is connected goes on",
     "[tcp][greeting][hostile]") {
@@ -311,7 +285,7 @@ TEST_CASE(
   {
     // The kernel takes them before we do.
     for (int i = 0; i < 10; ++i) strangers.push_back(server.stranger());
-    NoDescriptors none(0);
+    test::FewDescriptors none(0);
     const uint64_t told = read_counter("tcp.turned_away_without_descriptors"),
                    failed = read_counter("tcp.accepts_failed");
     all_told = server.pump_until(
@@ -346,7 +320,7 @@ TEST_CASE("without descriptors the oldest greeting of the address with most make
   for (int i = 0; i < 8; ++i) strangers.push_back(server.stranger(8));
   const uint64_t evicted = read_counter("tcp.greetings_evicted");
   {
-    NoDescriptors few(3);
+    test::FewDescriptors few(3);
     CHECK(server.pump_until([&] { return read_counter("tcp.greetings_evicted") >= evicted + 5; }));
     CHECK(server.listener->half_open() <= 4);
     write_all(honest.value(), hello_bytes());

@@ -35,6 +35,9 @@ class Descriptor {
   int fd_ = -1;
 };
 
+// Of nothing: to be given up for another one when there is none left.
+Descriptor spare_descriptor();
+
 // kNoMemory: no descriptor is left for another socket.
 Status no_descriptor(int error);
 

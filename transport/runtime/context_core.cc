@@ -37,8 +37,8 @@ constexpr int kPollsPerClock = 16;
 // How long events are delivered in one turn before the rest waits for the next. One
 // connection's handler has a budget of its own (proto::TurnBudget), half of this.
 constexpr Duration kEventTime = std::chrono::milliseconds(1);
-// Who calls progress() no more often has as much time of everything in one call. At least two ticks
-// of the kernel's clock.
+// A program that has not called progress() for so long gets turns for kEventTime in one call. At
+// least two ticks of the kernel's clock.
 constexpr Duration kSeldom = std::chrono::milliseconds(20);
 
 }  // namespace
@@ -196,8 +196,8 @@ size_t Context::progress() {
   return core.poll_turn();
 }
 
-// A turn takes little of what waits, since the next one follows. Here none does for long. Pages of
-// large memory take long themselves: of them it is one turn's worth.
+// A turn takes little of what waits, since the next one follows at once; in such a program it does
+// not. Pages of large memory take long by themselves: after a turn with some it ends.
 size_t ContextCore::long_turn() {
   size_t all = 0, work = 0;
   const Instant end = after(now_, kEventTime);

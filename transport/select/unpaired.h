@@ -16,8 +16,8 @@ namespace sluice::select {
 
 class Unpaired {
  public:
-  // Of one path at one listener. The oldest one goes if there are more, and its connect() has
-  // returned. So twice as many as may have met a listener, or greeted it, and wait for accept().
+  // Of one path at one listener. With more, the oldest goes, whose connect() has returned: so there
+  // is room for twice as many as may wait for accept() (128).
   static constexpr size_t kMost = 256;
 
   void add(std::unique_ptr<MetPeer> peer, Instant now) {

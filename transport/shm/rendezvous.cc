@@ -13,6 +13,7 @@
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
 #include <sluice/runtime/awaits.h>
+#include <sluice/runtime/call_pauses.h>
 #include <sluice/runtime/event_wait.h>
 
 #include "transport/shm/handshake.h"
@@ -21,11 +22,6 @@ namespace sluice::shm {
 namespace {
 
 constexpr const char* kOrigin = "shm/rendezvous";
-
-// Of a listener that meets too many at once: the first pause before it is called again, and the
-// longest. Each is drawn out by up to as much, so that those who called together do not again.
-constexpr Duration kFirstPause = std::chrono::milliseconds(5);
-constexpr Duration kLastPause = std::chrono::milliseconds(320);
 
 Counter repeated("shm.meetings_repeated");
 
@@ -130,10 +126,9 @@ Task<Result<Meeting>> meet_once(ContextCore& context, const std::string& name,
 
 Task<Result<Meeting>> meet(ContextCore& context, std::string name, wire::Hello ours,
                            Instant deadline, Instant last_call) {
-  for (Duration pause = kFirstPause;; pause = std::min(pause * 2, kLastPause)) {
+  for (CallPauses pauses;;) {
     Result<Meeting> meeting = co_await meet_once(context, name, ours, deadline);
-    const Instant now = context.refresh_now();
-    const Instant again = after(now, pause + now.time_since_epoch() % pause);
+    const Instant again = pauses.next(context.refresh_now());
     // kTimedOut before the deadline: the listener said so.
     if (meeting.code() != Code::kTimedOut || again >= std::min(deadline, last_call))
       co_return std::move(meeting);

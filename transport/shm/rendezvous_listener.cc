@@ -1,6 +1,5 @@
 // The side of a rendezvous that accepts.
 #include <errno.h>
-#include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
@@ -41,8 +40,6 @@ Counter refused("shm.meetings_refused");
 Counter expired("shm.meetings_expired");
 Counter displaced("shm.meetings_displaced");
 Counter paused("shm.accepting_paused");
-
-Descriptor spare_descriptor() { return Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
 
 Status failure(Code code, const std::string& why, int error = 0) {
   return Status(code, Scope::kEndpoint, kOrigin, why, error);

@@ -4,13 +4,13 @@
 #include <poll.h>
 #include <sys/epoll.h>
 
-#include <algorithm>
 #include <array>
 #include <cstring>
 #include <utility>
 
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/runtime/call_pauses.h>
 #include <sluice/runtime/event_wait.h>
 #include <sluice/runtime/identity.h>
 #include <sluice/runtime/names.h>
@@ -20,10 +20,6 @@ namespace {
 
 constexpr const char* kOrigin = "tcp/greeting";
 
-// Of a listener that greets too many at once: the first pause before it is called again, and the
-// longest. Each is drawn out by up to as much, so that those who called together do not again.
-constexpr Duration kFirstPause = std::chrono::milliseconds(5);
-constexpr Duration kLastPause = std::chrono::milliseconds(320);
 // It may end us while our HELLO is under way; then its kernel resets the connection without a word.
 // Others reset connections for reasons of their own: so often, and no more.
 constexpr int kMostResets = 5;
@@ -239,13 +235,12 @@ Status cut_off() {
 Task<Result<Greeting>> start_greet(Awaits& awaits, const Address& address, wire::Hello ours,
                                    Instant deadline) {
   int resets = 0;
-  for (Duration pause = kFirstPause;; pause = std::min(pause * 2, kLastPause)) {
+  for (CallPauses pauses;;) {
     Result<Greeting> result = co_await greet_once(awaits, address, ours, deadline);
     if (result.ok()) co_return std::move(result);
     const int error = result.status().os_error();
     const bool reset = (error == ECONNRESET || error == EPIPE) && ++resets <= kMostResets;
-    const Instant now = awaits.context().refresh_now();
-    const Instant again = after(now, pause + now.time_since_epoch() % pause);
+    const Instant again = pauses.next(awaits.context().refresh_now());
     // kTimedOut before the deadline: the listener said so.
     if ((result.code() != Code::kTimedOut && !reset) || again >= deadline) {
       greetings_failed.add();

@@ -1,7 +1,6 @@
 #include <sluice/tcp/greeting_listener.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
 
@@ -77,8 +76,6 @@ Result<Descriptor> bind_and_listen(const Address& address, const SocketAddress& 
 }
 
 // Reserved, to be closed when a descriptor is needed.
-Descriptor spare_descriptor() { return Descriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)); }
-
 }  // namespace
 
 Result<std::unique_ptr<GreetingListener>> GreetingListener::open(ContextCore& context,
