@@ -1,10 +1,14 @@
 // What a listener says to those whom it does not take: limits, the program's hook, requirements.
 #include "tests/contract/pair.h"
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include <sluice/api/connecting.h>
+#include <sluice/api/progress_hook.h>
 #include <sluice/base/counters.h>
 #include <sluice/spi/endpoint_core.h>
 
@@ -118,6 +122,41 @@ TEST_CASE("a peer with as many connections as ListenOptions gives one peer is re
   CHECK_FALSE(second.server);
   CHECK(says(second.refusal, "as many"));
   CHECK(world.carries(first));
+}
+
+// A caller of another thread may come at any moment: here in a turn of accept() itself, which is
+// told that nothing was done.
+struct CallsInATurn final : ProgressHook {
+  CallsInATurn(Context& from, std::string to) : context(from), address(std::move(to)) {}
+  size_t progress(Instant) override {
+    if (!call) call.emplace(start_connect(context, address));
+    context.progress();
+    return 0;
+  }
+  Instant next_timeout() override { return from_now(std::chrono::milliseconds(1)); }
+  Context& context;
+  std::string address;
+  std::optional<Connecting> call;
+};
+
+TEST_CASE("a caller who comes while accept() looks is not lost", "[contract][listener]") {
+  NothingLeftBehind audit;
+  World world({});
+  for (int i = 0; i < 3; ++i) {
+    CallsInATurn caller(*world.client, world.listener.address());
+    world.server->add_hook(&caller);
+    auto endpoint = world.listener.accept(soon());
+    const bool connected = world.until([&] { return caller.call && caller.call->ready(); });
+    world.server->remove_hook(&caller);
+    INFO(endpoint.status().to_string());
+    REQUIRE(endpoint.ok());
+    REQUIRE(connected);
+    auto client = caller.call->take();
+    REQUIRE(client.ok());
+    World::Outcome pair{std::move(*client), std::move(*endpoint), {}};
+    CHECK(world.carries(pair));
+    world.close(pair);
+  }
 }
 
 TEST_CASE("what a peer sends before it is accepted comes once, in order, and more after it",

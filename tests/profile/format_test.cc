@@ -106,6 +106,22 @@ TEST_CASE("what is no recording, of another version, empty or too large is refus
   CHECK_FALSE(read_recording(folder.path).ok());
 }
 
+TEST_CASE("a recording of weeks is read, one whose times cannot be added is refused") {
+  constexpr uint64_t kDay = uint64_t{86'400} * 1'000'000'000;
+  Folder folder;
+  const std::string long_one =
+      written(folder, {.messages = 30, .ended = true, .ns_apart = kDay, .slept_ns = kDay});
+  auto read = read_recording(long_one);
+  INFO(read.status().to_string());
+  REQUIRE(read.ok());
+  CHECK(read->contexts.at(0).events[29].at_ns == 2000 + 29 * kDay);
+  std::filesystem::remove(long_one);
+  auto refused = read_recording(
+      written(folder, {.messages = 300, .ended = true, .slept_ns = uint64_t{1} << 54}));
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.status().detail().find("record anew") != std::string::npos);
+}
+
 TEST_CASE("no change of one byte makes a recording that reads beyond itself") {
   Folder folder;
   const std::string path = written(folder, {.messages = 3, .ended = true});

@@ -29,7 +29,9 @@ struct NoTransfer final : DeviceClient {
 
 struct Writing {
   Writing() {
-    auto file = recording::File::open(folder.path, test::header_of_test(), 1);
+    recording::FileHeader header = test::header_of_test();
+    header.started_ns = static_cast<uint64_t>(now().time_since_epoch().count());
+    auto file = recording::File::open(folder.path, header, 1);
     REQUIRE(file.ok());
     recorder = std::make_shared<recording::Recorder>(std::move(*file), 0, 1000);
     device = new test::DirectLink;

@@ -50,6 +50,8 @@ void put_text(char (&out)[kLength], const std::string& text) {
 struct Written {
   uint32_t messages = 0;
   bool ended = false;
+  uint64_t ns_apart = 10;
+  uint64_t slept_ns = 0;  // before each
 };
 // The path of a file with one connection. Message i has i bytes; sent and received take turns.
 inline std::string written(const Folder& folder, const Written& what) {
@@ -63,14 +65,16 @@ inline std::string written(const Folder& folder, const Written& what) {
   std::vector<recording::Event> events;
   for (uint32_t i = 0; i < what.messages; ++i) {
     events.push_back(
-        {.at_ns = 2000 + 10 * i,
+        {.at_ns = 2000 + what.ns_apart * i,
          .bytes = i,
+         .slept_ns = what.slept_ns,
          .kind = i % 2 == 0 ? recording::EventKind::kSent : recording::EventKind::kReceived});
     if (events.size() < 128 && i + 1 < what.messages) continue;
     file->append(recording::BlockKind::kEvents, 0, std::span<const recording::Event>(events));
     events.clear();
   }
-  const recording::End end{.events = what.messages, .ended_ns = 2000 + 10 * what.messages};
+  const recording::End end{.events = what.messages,
+                           .ended_ns = 2000 + what.ns_apart * what.messages};
   if (what.ended)
     file->append(recording::BlockKind::kEnd, 0, std::span<const recording::End>(&end, 1));
   return file->path();

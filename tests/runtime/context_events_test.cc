@@ -58,6 +58,33 @@ TEST_CASE(
   CHECK((*patient)->sleeps_when_idle());
 }
 
+struct Working final : ProgressHook {
+  size_t progress(Instant) override { return 1; }
+  Instant next_timeout() override { return kNever; }
+};
+
+TEST_CASE("what is waited for is asked until it is true, and not again", "[context]") {
+  // A listener's accept() takes a caller by asking: asked once more it would lose him.
+  auto context = open(Waiting::kSleep, 0);
+  REQUIRE(context.ok());
+  Working working;
+  for (const bool busy : {false, true}) {
+    if (busy) (*context)->add_hook(&working);
+    for (int true_at = 1; true_at <= 6; ++true_at) {
+      INFO((busy ? "busy, " : "idle, ") << true_at);
+      int asked = 0;
+      auto once = [&] { return ++asked == true_at; };
+      // Idle contexts look again when they are woken: here at the deadline.
+      Status waited;
+      for (int tries = 0; tries < 6 && asked < true_at; ++tries)
+        waited = (*context)->wait_until(once, from_now(std::chrono::milliseconds(busy ? 0 : 1)));
+      CHECK(waited.ok());
+      CHECK(asked == true_at);
+    }
+  }
+  (*context)->remove_hook(&working);
+}
+
 struct Counting final : EventHandler {
   int heard = 0;
   void on_event(uint32_t) noexcept override { ++heard; }

@@ -25,7 +25,7 @@ def networks(processes):
     for process in processes:
         try:
             found.add(os.readlink(f"/proc/{process}/ns/net"))
-        except (FileNotFoundError, PermissionError):
+        except (FileNotFoundError, PermissionError, ProcessLookupError):
             pass  # `ip`, which has done its work or is at its end
     return found
 

@@ -185,15 +185,16 @@ class Context {
   // Returns after each sleep, whoever did what there was to do. Requires: no progress() or wait()
   // of this thread is under way.
   Status wait(Instant deadline, WaitGate& gate) { return wait(deadline, &gate); }
-  // Progresses until done() is true. Errors: kTimedOut, also while others keep this thread busy.
+  // Progresses until done() is true; after that it is not called again, so that it may take what it
+  // finds. Errors: kTimedOut, also while others keep this thread busy.
   template <typename Done>
   Status wait_until(Done&& done, Instant deadline) {
     while (!done()) {
-      if (progress() > 0) {
-        if (now_ >= deadline && !done()) return too_late();
-      } else if (!done()) {
-        SLUICE_RETURN_IF_ERROR(wait(deadline));
-      }
+      const bool worked = progress() > 0;
+      if (worked && now_ < deadline) continue;
+      if (done()) break;
+      if (worked) return too_late();
+      SLUICE_RETURN_IF_ERROR(wait(deadline));
     }
     return Status();
   }

@@ -43,6 +43,7 @@ class Reader {
   std::string name() const { return recording_.file + " "; }
 
   Recording& recording_;
+  uint64_t bytes_ = 0, spent_ns_ = 0;  // of all events so far
 };
 
 template <typename T>
@@ -105,8 +106,8 @@ Status Reader::connections(ContextRecording& context, Bytes body) {
 }
 
 Status Reader::events(ContextRecording& context, Bytes body) {
-  // Sums of a whole file stay far from 2^64.
-  constexpr uint64_t kMost = uint64_t{1} << 45;
+  // A year of nanoseconds; 32 PiB. Sums of a whole file stay below 2^64.
+  constexpr uint64_t kMost = uint64_t{1} << 55, kMostInAll = uint64_t{1} << 62;
   while (!body.empty()) {
     auto event = take<Event>(body);
     const uint64_t before =
@@ -116,7 +117,12 @@ Status Reader::events(ContextRecording& context, Bytes body) {
                       context.connections.contains(event.connection) && event.bytes < kMost &&
                       event.computed_ns < kMost && event.paused_ns < kMost &&
                       event.polled_ns < kMost && event.slept_ns < kMost && event.moved_ns < kMost;
-    if (!good) {
+    if (good) {
+      bytes_ += event.bytes;
+      spent_ns_ +=
+          event.computed_ns + event.paused_ns + event.polled_ns + event.slept_ns + event.moved_ns;
+    }
+    if (!good || bytes_ > kMostInAll || spent_ns_ > kMostInAll) {
       return corrupt("has a message that no recorder writes, number " +
                      std::to_string(context.events.size()));
     }

@@ -349,7 +349,8 @@ Result<proto::ConnectionTicket> GreetingListener::admit(HalfOpen& peer, const wi
   if (theirs.has_streams) {
     if (options_.streams == nullptr || !options_.streams->expects(theirs.streams_token)) {
       return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                    "it is a further stream of a connection that is not there");
+                    "it is a further stream of a connection that is not there any more; connect "
+                    "again");
     }
     if (options_.admit_stream) return options_.admit_stream(peer.identity);
     return proto::ConnectionTicket();
