@@ -238,34 +238,7 @@ std::string Connection::peer_name() const {
   return place_.port->carrier().address_text(place_.peer, place_.peer_port);
 }
 
-// ---- the greeting and the end
-
-void Connection::send_hello() {
-  fault_point("l2.answered");
-  std::byte header[wire::kMaxHeaderBytes];
-  size_t length = wire::encode(ours_, header);
-  (void)send(ConstBytes(header, length), {});  // the first message: there is room
-}
-
-void Connection::take_hello(ConstBytes message) {
-  Result<wire::Header> common = wire::decode_header(message);
-  Status status = common.status();
-  if (status.ok() &&
-      (common->type != wire::MessageType::kHello || common->header_bytes != message.size())) {
-    status = ended(Code::kCorrupt, "a message before HELLO");
-  }
-  if (status.ok()) status = wire::decode(message, peer_);
-  if (status.ok()) status = wire::negotiate(ours_, peer_).status();
-  if (!status.ok()) return fail(std::move(status));
-  // From now on it is no half-open one any more, whether or not somebody accepts it soon.
-  if (!active_) {
-    if (Status charged = charge(PeerResource::kConnections); !charged.ok())
-      return fail(std::move(charged));
-    send_hello();
-  }
-  fault_point("l2.greeted");
-  state_ = State::kReady;
-}
+// ---- the end
 
 void Connection::on_state(bool up, int why) {
   if (!up) return note_ended(status_of(why));

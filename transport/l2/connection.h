@@ -193,6 +193,7 @@ class Connection final : public proto::DirectConnection {
   Connection(ConnectionHost& host, const Place& place, const wire::Hello& ours, bool active);
   Status configure(slp_config& config);
   void send_hello();
+  void send_bye(Code why);
   bool take_message(ConstBytes message);
   void take_hello(ConstBytes message);
   void on_ended(uint64_t cookie, int status);

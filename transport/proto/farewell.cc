@@ -3,23 +3,12 @@
 #include <string>
 
 #include <sluice/base/fault_point.h>
+#include <sluice/proto/bye.h>
 
 #include "transport/proto/errors.h"
 
 namespace sluice::proto {
 namespace {
-
-// What a BYE says, to be told as "the peer ...".
-const char* why_ended(Code code) {
-  switch (code) {
-    case Code::kTryAgain:
-      return "refused the connection: it has as many as it takes; try again later";
-    case Code::kAccessDenied: return "refused the connection: its program does not accept us";
-    case Code::kUnsupported:
-      return "refused the connection: it requires of a path what this one cannot do";
-    default: return "closed the connection";
-  }
-}
 
 Status closing_status() {
   return Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "the endpoint is being closed");

@@ -87,7 +87,6 @@ struct Carrier {
 class Neighbour final : public MetPeer {
  public:
   explicit Neighbour(std::shared_ptr<EndpointCore> endpoint) : endpoint_(std::move(endpoint)) {}
-  const wire::Uuid& token() const override { return none_; }
   bool is_settled() const override { return true; }
   Result<std::shared_ptr<EndpointCore>> make_endpoint(const Requirements&,
                                                       const proto::SessionOptions&,
@@ -97,7 +96,6 @@ class Neighbour final : public MetPeer {
 
  private:
   std::shared_ptr<EndpointCore> endpoint_;
-  wire::Uuid none_;
 };
 
 // Listens on each interface by which somebody comes, from his greeting on until close.

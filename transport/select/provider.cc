@@ -11,7 +11,6 @@
 #include <sluice/proto/listener_limits.h>
 #include <sluice/runtime/awaits.h>
 #include <sluice/runtime/identity.h>
-#include <sluice/select/unpaired.h>
 #include <sluice/tcp/greeting_listener.h>
 #include <sluice/tcp/path.h>
 
@@ -41,7 +40,6 @@ struct Served {
   const PathDescriptor* path;
   PathChoice* choice;
   std::unique_ptr<PathListener> listener;
-  Unpaired unpaired;
 };
 
 }  // namespace
@@ -94,11 +92,7 @@ class SelectListener final : public ListenerCore {
     served_.clear();
   }
 
-  size_t progress(Instant now) {
-    size_t work = greetings_->progress(now);
-    for (Served& served : served_) served.unpaired.expire(now);
-    return work;
-  }
+  size_t progress(Instant now) { return greetings_->progress(now); }
   tcp::GreetingListener& greetings() { return *greetings_; }
 
  private:
@@ -128,13 +122,6 @@ class SelectListener final : public ListenerCore {
   Result<std::shared_ptr<EndpointCore>> pair(Served& served, tcp::Greeting& greeting,
                                              PeerIntroduction& who) {
     std::unique_ptr<MetPeer> met = served.listener->take_by(greeting.ours.token);
-    if (met == nullptr) met = served.unpaired.take(greeting.ours.token);
-    // No further than it: those behind it wait where their number does not end others.
-    while (met == nullptr) {
-      met = served.listener->take();
-      if (met == nullptr || met->token() == greeting.ours.token) break;
-      served.unpaired.add(std::move(met), owner_->context_.now());
-    }
     const std::string name(served.path->name);
     if (met == nullptr) {
       return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin,
@@ -281,8 +268,7 @@ Result<std::unique_ptr<ListenerCore>> SelectProvider::listen(const Address& addr
     paths.push_back(candidate->path->path);
     served.push_back({.path = candidate->path,
                       .choice = candidate->choice.get(),
-                      .listener = std::move(listener),
-                      .unpaired = {}});
+                      .listener = std::move(listener)});
   }
   // If shared memory is not served, nobody listens there, and callers try the next path.
   wire::Uuid nowhere;

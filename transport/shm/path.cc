@@ -37,7 +37,6 @@ std::string obstacle_between(const wire::Hello& ours, const wire::Hello& peer) {
 class Met final : public MetPeer {
  public:
   Met(ShmProvider& provider, Meeting meeting) : provider_(provider), meeting_(std::move(meeting)) {}
-  const wire::Uuid& token() const override { return meeting_.peer.token; }
   void introduce(PeerIntroduction& who) const override {
     who.user_id = meeting_.user.uid;
     who.process_id = meeting_.user.pid;

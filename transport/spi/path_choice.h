@@ -57,8 +57,6 @@ struct PathAttempt {
 class MetPeer {
  public:
   virtual ~MetPeer() = default;
-  // Of the greeting that it belongs to.
-  virtual const wire::Uuid& token() const = 0;
   // What the kernel says of it, where it does.
   virtual void introduce(PeerIntroduction&) const {}
   // The peer needs no word by TCP: it has met us already.
@@ -77,8 +75,6 @@ class PathListener {
   virtual void announce(int fd, wire::Hello& ours) = 0;
   // The peer that was met with this token, or null.
   virtual std::unique_ptr<MetPeer> take_by(const wire::Uuid&) { return nullptr; }
-  // Of a path that keeps none by token, the next met peer, or null; it waits for its greeting.
-  virtual std::unique_ptr<MetPeer> take() { return nullptr; }
   // Null; or where peers need no pairing, the next of them.
   virtual std::shared_ptr<EndpointCore> accept() { return nullptr; }
   virtual bool pairs() const { return true; }

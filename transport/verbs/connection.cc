@@ -137,6 +137,10 @@ PeerIdentity Connection::peer_identity() const {
   return PeerIdentity::of_address(id_ != nullptr ? id_->route.addr.dst_addr : nobody);
 }
 
+PeerIdentity Connection::asks(const CmEvent& request) {
+  return PeerIdentity::of_address(request.id->route.addr.dst_addr);
+}
+
 std::string Connection::peer_name() const {
   return id_ != nullptr ? name_of(&id_->route.addr.dst_addr) : "rdma:";
 }
@@ -295,8 +299,12 @@ std::optional<LaneToken> Connection::lane_asked_of(const CmEvent& request) {
   return theirs.ok() && theirs->lane != 0 ? std::optional(theirs->token) : std::nullopt;
 }
 
-void Connection::refuse(CmHub& hub, const CmEvent& request) {
+void Connection::refuse_lane(CmHub& hub, const CmEvent& request) {
   lanes_refused.add();
+  refuse(hub, request);
+}
+
+void Connection::refuse(CmHub& hub, const CmEvent& request) {
   (void)hub.api().reject(request.id, nullptr, 0);
   (void)hub.api().destroy_id(request.id);
 }
@@ -305,7 +313,7 @@ Status Connection::accept_lane(const CmEvent& request) {
   SLUICE_TRY(PrivateData theirs, PrivateData::decode(request));
   const bool due = state_ == State::kConnecting || state_ == State::kGreeting;
   if (!due || theirs.lane > lanes_.size() || lanes_[theirs.lane - 1u] != nullptr) {
-    refuse(hub_, request);
+    refuse_lane(hub_, request);
     return ended(Code::kCorrupt, "a peer that asks for queue pair " + std::to_string(theirs.lane) +
                                      " of a connection that has " + std::to_string(lanes_.size()) +
                                      " besides the first, each once");
@@ -386,8 +394,10 @@ void Connection::on_cm_event(const CmEvent& event) noexcept {
       next =
           event.status == 8
               ? ended(Code::kUnreachable, "nobody listens there by RDMA; start the listener first")
-              : ended(Code::kUnreachable, "the peer refuses the connection (reason " +
-                                              std::to_string(event.status) + ")");
+              : ended(Code::kUnreachable,
+                      "the peer refuses the connection (reason " + std::to_string(event.status) +
+                          "): it has as many waiting as it takes, or its log says why; try again "
+                          "later");
       break;
     case RDMA_CM_EVENT_DISCONNECTED: peer_gone_ = true; break;
     case RDMA_CM_EVENT_DEVICE_REMOVAL:

@@ -48,10 +48,13 @@ class Connection final : private CmClient, private proto::DirectClient {
   static Result<std::unique_ptr<Connection>> accept(CmHub& hub, DeviceTable& devices,
                                                     const CmEvent& request,
                                                     const wire::Hello& ours);
+  // Whose request it is.
+  static PeerIdentity asks(const CmEvent& request);
   // A request for a further queue pair of some connection: of which. Nothing: for a connection.
   static std::optional<LaneToken> lane_asked_of(const CmEvent& request);
   // Refuses a request, and is done with its id.
   static void refuse(CmHub& hub, const CmEvent& request);
+  static void refuse_lane(CmHub& hub, const CmEvent& request);
   // Answers such a request, if it is one of those that were agreed on. The id is the
   // connection's from now on, also on failure. Errors: kCorrupt (a peer that lies), as accept().
   Status accept_lane(const CmEvent& request);

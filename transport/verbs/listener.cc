@@ -1,9 +1,13 @@
-// Who accepts: connections that are still greeting, and queue pairs that join one of them.
+// Who accepts: connections that are still greeting or wait to be taken, and queue pairs that join
+// one of them.
 #include <algorithm>
+#include <functional>
+#include <unordered_map>
 #include <utility>
 
 #include <sluice/base/counters.h>
 #include <sluice/base/log.h>
+#include <sluice/spi/path_choice.h>
 #include <sluice/verbs/provider.h>
 
 namespace sluice::verbs {
@@ -11,16 +15,20 @@ namespace {
 
 // A peer has this long from its request to its HELLO.
 constexpr Duration kGreetingLimit = std::chrono::seconds(5);
-constexpr size_t kMostHalfOpen = 128;
 
 Counter half_open_dropped("verbs.half_open_dropped");
+
+struct IdentityHash {
+  size_t operator()(const PeerIdentity& identity) const { return identity.hash(); }
+};
 
 }  // namespace
 
 Result<std::unique_ptr<VerbsListener>> VerbsListener::open(VerbsProvider& owner, CmHub& hub,
                                                            SocketAddress address, int backlog,
-                                                           const wire::Hello& ours) {
-  std::unique_ptr<VerbsListener> made(new VerbsListener(owner, hub, ours));
+                                                           const wire::Hello& ours,
+                                                           Duration patience) {
+  std::unique_ptr<VerbsListener> made(new VerbsListener(owner, hub, ours, patience));
   auto* client = static_cast<CmClient*>(made.get());
   if (int e = hub.api().create_id(hub.channel(), &made->id_, client); e != 0)
     return cm_error("no listening id", e);
@@ -40,7 +48,7 @@ void VerbsListener::let_go() {
   std::erase(owner_->listeners_, this);
   owner_->note_use();
   owner_ = nullptr;
-  half_open_.clear();
+  waiting_.clear();
   if (id_ != nullptr) (void)hub_.api().destroy_id(id_);
 }
 
@@ -50,9 +58,9 @@ void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
   if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
   if (std::optional<LaneToken> token = Connection::lane_asked_of(event))
     return accept_lane(*token, event);
-  if (half_open_.size() >= kMostHalfOpen) {
+  if (waiting_.size() >= kMostWaiting) {
     half_open_dropped.add();
-    half_open_.erase(half_open_.begin());
+    if (!make_room(Connection::asks(event))) return Connection::refuse(hub_, event);
   }
   auto accepted = Connection::accept(hub_, *owner_, event, ours_);
   if (!accepted.ok()) {
@@ -61,18 +69,39 @@ void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
     owner_->drop_unused_devices();
     return;
   }
-  half_open_.push_back({std::move(accepted).value(), after(now(), kGreetingLimit)});
+  waiting_.push_back({std::move(accepted).value(), after(now(), kGreetingLimit)});
+}
+
+// Ends the oldest of the machine that has most, one that has not greeted if it has such. False: the
+// newcomer's has most.
+bool VerbsListener::make_room(const PeerIdentity& newcomer) {
+  std::unordered_map<PeerIdentity, size_t, IdentityHash> held;
+  for (const Waiting& each : waiting_) ++held[each.connection->peer_identity()];
+  const auto most = std::max_element(
+      held.begin(), held.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+  auto oldest = [&](bool greeted) {
+    return std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
+      return (each.connection->state() == Connection::State::kReady) == greeted &&
+             each.connection->peer_identity() == most->first;
+    });
+  };
+  auto victim = oldest(false);
+  if (victim == waiting_.end()) {
+    if (most->first == newcomer) return false;
+    victim = oldest(true);
+  }
+  waiting_.erase(victim);
+  return true;
 }
 
 // For a connection that is still greeting; nobody else may add a queue pair.
 void VerbsListener::accept_lane(const LaneToken& token, const CmEvent& request) {
-  auto whole = std::find_if(half_open_.begin(), half_open_.end(), [&](const HalfOpen& half) {
-    return half.connection->has_token(token);
-  });
-  if (whole == half_open_.end()) {
+  auto whole = std::find_if(waiting_.begin(), waiting_.end(),
+                            [&](const Waiting& each) { return each.connection->has_token(token); });
+  if (whole == waiting_.end()) {
     refused_.log(LogLevel::kWarning,
                  "an RDMA queue pair was refused: it is for no connection that waits for one");
-    return Connection::refuse(hub_, request);
+    return Connection::refuse_lane(hub_, request);
   }
   Status joined = whole->connection->accept_lane(request);
   if (!joined.ok())
@@ -81,44 +110,64 @@ void VerbsListener::accept_lane(const LaneToken& token, const CmEvent& request) 
 
 size_t VerbsListener::progress(Instant now) {
   size_t work = 0;
-  for (HalfOpen& half : half_open_) work += half.connection->step(now);
-  std::erase_if(half_open_, [&](const HalfOpen& half) {
-    bool over = half.connection->state() == Connection::State::kEnded;
-    bool late = half.expires <= now && half.connection->state() != Connection::State::kReady;
+  // What a limit waits for may have come while nobody looked.
+  const bool missed = std::any_of(waiting_.begin(), waiting_.end(), [now](const Waiting& each) {
+    return now - each.expires >= kLateLook;
+  });
+  for (Waiting& each : waiting_) {
+    work += each.connection->step(now);
+    if (missed) each.expires = std::max(each.expires, after(now, kLateLook));
+    if (each.connection->state() == Connection::State::kReady && !each.greeted) {
+      each.greeted = true;
+      each.expires = after(now, patience_);
+    }
+  }
+  std::erase_if(waiting_, [&](const Waiting& each) {
+    const bool over = each.connection->state() == Connection::State::kEnded;
+    const bool late = each.expires <= now;
     if (over)
-      lost_.log(LogLevel::kWarning, "lost the peer " + half.connection->peer_name() +
-                                        " in its greeting: " + half.connection->why().to_string());
+      lost_.log(LogLevel::kWarning, "lost the peer " + each.connection->peer_name() +
+                                        " in its greeting: " + each.connection->why().to_string());
     if (late) half_open_dropped.add();
     return over || late;
   });
   return work;
 }
 
+std::unique_ptr<Connection> VerbsListener::take_if(
+    const std::function<bool(const Waiting&)>& wanted) {
+  auto found = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
+    return each.connection->state() == Connection::State::kReady && wanted(each);
+  });
+  if (found == waiting_.end()) return nullptr;
+  std::unique_ptr<Connection> connection = std::move(found->connection);
+  waiting_.erase(found);
+  return connection;
+}
+
 std::unique_ptr<Connection> VerbsListener::take() {
-  for (auto half = half_open_.begin(); half != half_open_.end(); ++half) {
-    if (half->connection->state() != Connection::State::kReady) continue;
-    std::unique_ptr<Connection> ready = std::move(half->connection);
-    half_open_.erase(half);
-    return ready;
-  }
-  return nullptr;
+  return take_if([](const Waiting&) { return true; });
+}
+
+std::unique_ptr<Connection> VerbsListener::take_by(const wire::Uuid& token) {
+  return take_if([&](const Waiting& each) { return each.connection->peer().token == token; });
 }
 
 void VerbsListener::device_failed(const DeviceEvent& event, const Status& why) {
-  for (HalfOpen& half : half_open_) {
-    if (half.connection->concerned_by(event)) half.connection->fail(why);
+  for (Waiting& each : waiting_) {
+    if (each.connection->concerned_by(event)) each.connection->fail(why);
   }
 }
 
 bool VerbsListener::arm() {
   bool quiet = true;
-  for (HalfOpen& half : half_open_) quiet = half.connection->arm() && quiet;
+  for (Waiting& each : waiting_) quiet = each.connection->arm() && quiet;
   return quiet;
 }
 
 Instant VerbsListener::next_timeout() const {
   Instant next = kNever;
-  for (const HalfOpen& half : half_open_) next = std::min(next, half.expires);
+  for (const Waiting& each : waiting_) next = std::min(next, each.expires);
   return next;
 }
 

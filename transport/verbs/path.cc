@@ -22,7 +22,6 @@ class Met final : public MetPeer {
  public:
   Met(VerbsProvider& provider, std::unique_ptr<Connection> connection)
       : provider_(provider), connection_(std::move(connection)) {}
-  const wire::Uuid& token() const override { return connection_->peer().token; }
   Result<std::shared_ptr<EndpointCore>> make_endpoint(const Requirements& require,
                                                       const proto::SessionOptions& session,
                                                       std::string reason) override {
@@ -39,10 +38,10 @@ class AtAnyPort final : public PathListener {
   AtAnyPort(VerbsProvider& provider, std::unique_ptr<VerbsListener> listener)
       : provider_(provider), listener_(std::move(listener)), port_(listener_->port()) {}
   void announce(int, wire::Hello& ours) override { ours.rdma_port = port_; }
-  std::unique_ptr<MetPeer> take() override {
-    std::unique_ptr<Connection> next = listener_->take();
-    if (next == nullptr) return nullptr;
-    return std::make_unique<Met>(provider_, std::move(next));
+  std::unique_ptr<MetPeer> take_by(const wire::Uuid& token) override {
+    std::unique_ptr<Connection> met = listener_->take_by(token);
+    if (met == nullptr) return nullptr;
+    return std::make_unique<Met>(provider_, std::move(met));
   }
 
  private:
@@ -103,7 +102,7 @@ class Choice final : public PathChoice {
                                                const ListenOptions& options) override {
     auto listener = provider_.open_listener(
         address.host, 0, options.backlog,
-        proto::hello_for_strangers(context_, proto::session_options(options)));
+        proto::hello_for_strangers(context_, proto::session_options(options)), kPairingLimit);
     if (listener.ok())
       return std::unique_ptr<PathListener>(
           std::make_unique<AtAnyPort>(provider_, std::move(listener).value()));

@@ -194,10 +194,11 @@ Task<Result<std::shared_ptr<EndpointCore>>> VerbsProvider::start_connect(
 
 Result<std::unique_ptr<VerbsListener>> VerbsProvider::open_listener(const std::string& host,
                                                                     uint16_t port, int backlog,
-                                                                    const wire::Hello& ours) {
+                                                                    const wire::Hello& ours,
+                                                                    Duration patience) {
   SLUICE_TRY(CmHub * cm, hub());
   SLUICE_TRY(SocketAddress at, resolve(host, port, true));
-  return VerbsListener::open(*this, *cm, at, backlog, ours);
+  return VerbsListener::open(*this, *cm, at, backlog, ours, patience);
 }
 
 Result<std::unique_ptr<ListenerCore>> VerbsProvider::listen(const Address& address,

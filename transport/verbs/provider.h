@@ -3,6 +3,7 @@
 #ifndef SLUICE_VERBS_PROVIDER_H_
 #define SLUICE_VERBS_PROVIDER_H_
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -35,9 +36,11 @@ class VerbsProvider final : public Provider,
   // For select. A connection in State::kReady, or why there is none. `host`: a name or digits.
   Task<Result<std::unique_ptr<Connection>>> meet(std::string host, uint16_t port, wire::Hello ours,
                                                  Instant deadline);
-  // The listener ends before the provider does, or the provider releases it.
+  // The listener ends before the provider does, or the provider releases it. `patience`: how long
+  // a peer that has greeted waits for take().
   Result<std::unique_ptr<VerbsListener>> open_listener(const std::string& host, uint16_t port,
-                                                       int backlog, const wire::Hello& ours);
+                                                       int backlog, const wire::Hello& ours,
+                                                       Duration patience = Duration::max());
   Result<std::shared_ptr<EndpointCore>> make_endpoint(std::unique_ptr<Connection> connection,
                                                       const Requirements& require,
                                                       const proto::SessionOptions& options,
@@ -87,15 +90,22 @@ class VerbsProvider final : public Provider,
   uint64_t announced_before_ = 0;
 };
 
-// Accepts connections. Half-open ones are bounded in number and time.
+// Accepts connections. Those that nobody has taken are bounded in number, and half-open ones in
+// time.
 class VerbsListener final : private CmClient {
  public:
+  // Greeting, or not taken yet.
+  static constexpr size_t kMostWaiting = 256;
+
+  // `patience`: how long one that has greeted waits to be taken.
   static Result<std::unique_ptr<VerbsListener>> open(VerbsProvider& owner, CmHub& hub,
                                                      SocketAddress address, int backlog,
-                                                     const wire::Hello& ours);
+                                                     const wire::Hello& ours, Duration patience);
   ~VerbsListener();
-  // The next finished connection, or null.
+  // The next that has greeted, or null.
   std::unique_ptr<Connection> take();
+  // The one that has greeted with this token, or null.
+  std::unique_ptr<Connection> take_by(const wire::Uuid& token);
   uint16_t port() const;
   size_t progress(Instant now);
   bool arm();
@@ -105,21 +115,25 @@ class VerbsListener final : private CmClient {
   void let_go();
 
  private:
-  struct HalfOpen {
+  struct Waiting {
     std::unique_ptr<Connection> connection;
     Instant expires;
+    bool greeted = false;
   };
-  VerbsListener(VerbsProvider& owner, CmHub& hub, const wire::Hello& ours)
-      : owner_(&owner), hub_(hub), ours_(ours) {}
+  VerbsListener(VerbsProvider& owner, CmHub& hub, const wire::Hello& ours, Duration patience)
+      : owner_(&owner), hub_(hub), ours_(ours), patience_(patience) {}
   void on_cm_event(const CmEvent& event) noexcept override;
   void accept_lane(const LaneToken& token, const CmEvent& request);
+  bool make_room(const PeerIdentity& newcomer);
+  std::unique_ptr<Connection> take_if(const std::function<bool(const Waiting&)>& wanted);
 
   VerbsProvider* owner_;
   CmHub& hub_;
   wire::Hello ours_;
+  Duration patience_;
   rdma_cm_id* id_ = nullptr;
-  std::vector<HalfOpen> half_open_;
-  LogThrottle lost_;  // peers that went while they greeted
+  std::vector<Waiting> waiting_;  // the oldest first
+  LogThrottle lost_;              // peers that went while they greeted
   LogThrottle refused_;
 };
 
