@@ -191,6 +191,8 @@ void ClientCall::wait_here(const Wants& wants, Opening opening) {
   link_->thread().wait_for(
       waiter,
       [&] {
+        // Another thread may be here: when the call is over, this one's caller goes on at once.
+        auto kept = self;
         waiter_ = &waiter;
         start(std::move(opening.headers), std::move(opening.first));
         want(wants);

@@ -129,6 +129,7 @@ void ClientLink::on_found(const ::grpc::Status& status, const std::string& answe
   if (state_.load() != State::kSeeking) return;  // stopped meanwhile
   connection_ = std::make_unique<Connection>(thread_->context(), std::move(*endpoint),
                                              static_cast<Connection::Owner&>(*this));
+  next_stream_ = 1;
   connection_->send({.kind = FrameKind::kHello, .version = kBridgeVersion, .token = found->token});
   welcome_deadline_ = now() + kSearchTime;
 }
@@ -153,11 +154,20 @@ void ClientLink::settle(State state, Duration plain_for) {
 }
 
 uint32_t ClientLink::add(const std::shared_ptr<ClientCall>& call) {
-  if (!connection_ || !connection_->open() || next_stream_ == 0) return 0;
+  if (!connection_ || !connection_->open()) return 0;
   calls_bridged.add();
   calls_.emplace(next_stream_, call);
   if (call->deadline() != kNever) deadlines_.emplace(call->deadline(), call);
-  return next_stream_++;
+  const uint32_t stream = next_stream_++;
+  // Numbers are 32 bits: the next call is the first of another connection.
+  if (stream >= streams_by_connection.load(std::memory_order_relaxed)) go_away();
+  return stream;
+}
+
+void ClientLink::go_away() {
+  going_away_ = true;
+  settle(State::kPlain, std::chrono::seconds(1));
+  if (calls_.empty()) connection_->close();
 }
 
 void ClientLink::remove(ClientCall& call) {
@@ -177,11 +187,7 @@ void ClientLink::on_frame(const Frame& frame) {
       welcome_deadline_ = kNever;
       settle(State::kUp, Duration(0));
       return;
-    case FrameKind::kGoAway:
-      going_away_ = true;
-      settle(State::kPlain, std::chrono::seconds(1));
-      if (calls_.empty()) connection_->close();
-      return;
+    case FrameKind::kGoAway: return go_away();
     default: break;
   }
   auto found = calls_.find(frame.stream);

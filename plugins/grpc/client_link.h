@@ -65,6 +65,8 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   // Null once the connection has ended.
   Connection* connection() { return connection_.get(); }
   bool has_calls() const { return !calls_.empty(); }
+  // After so many calls a connection is replaced by another. A test has fewer.
+  static inline std::atomic<uint32_t> streams_by_connection{uint32_t{1} << 31};
 
  private:
   enum class State : uint8_t { kUnknown, kSeeking, kUp, kPlain };
@@ -74,6 +76,7 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   void on_found(const ::grpc::Status& status, const std::string& answer, const std::string& host);
   Result<Endpoint> connect(const std::string& address);
   void settle(State state, Duration plain_for);
+  void go_away();
   void on_frame(const Frame& frame) override;
   void on_closed(const Status& why) override;
   size_t progress(Instant now) override;

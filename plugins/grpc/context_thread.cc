@@ -218,9 +218,10 @@ void ContextThread::wait_for(Waiter& waiter, const std::function<void()>& begin,
     rearm();
     give_turn();
   } else {
+    // Once it is done, its caller goes on and its memory is gone.
     post([&] {
+      followers_.push_back(&waiter);
       begin();
-      if (!waiter.done_) followers_.push_back(&waiter);
     });
   }
   waiter.told_.acquire();

@@ -341,6 +341,7 @@ TEST_CASE("who hears of device memory may end the endpoint", "[contract][device]
           REQUIRE(pair.server.send(9, from.wrap(dma_buf).freeze(), options).ok());
           fill(from.bytes(), 4);
           REQUIRE(pair.client.send(1, from.wrap(false).freeze()).ok());
+          pair.until([&] { return ending.told > 0; });
           pair.until([&] { return ending.told == 3; }, in(std::chrono::milliseconds(300)));
           CHECK(ending.told > 0);
           pair.drop_contexts();

@@ -221,7 +221,7 @@ TEST_CASE("the program is asked about each peer, and its no is told to the peer"
 TEST_CASE("a connection that nobody uses for the listener's idle limit is closed with the reason",
           "[contract][listener]") {
   NothingLeftBehind audit;
-  World world({.idle_limit = 200ms});
+  World world({.idle_limit = 1s});
   const uint64_t closed = read_counter("session.idle_closed");
   World::Outcome pair = world.come();
   REQUIRE(pair.server);

@@ -68,19 +68,23 @@ TEST_CASE("accept without a peer is kTryAgain at once and kTimedOut at its deadl
 
 TEST_CASE("a listener that closes with peers waiting ends them", "[contract][peers]") {
   NothingLeftBehind audit;
-  auto near = open(), far = open();
-  auto listener = far->listen(fresh_address());
-  REQUIRE(listener.ok());
-  auto client = connect_to(*near, *far, listener->address());
-  REQUIRE(client.ok());
-  *listener = Listener();
-  far->progress();
-  Instant limit = soon();
-  while (client->state() != EndpointState::kClosed && now() < limit) {
-    near->progress();
+  for (const int turns_before : {0, 200}) {
+    INFO(turns_before);
+    auto near = open(), far = open();
+    auto listener = far->listen(fresh_address());
+    REQUIRE(listener.ok());
+    auto client = connect_to(*near, *far, listener->address());
+    REQUIRE(client.ok());
+    for (int turn = 0; turn < turns_before; ++turn) (void)(near->progress() + far->progress());
+    *listener = Listener();
     far->progress();
+    Instant limit = soon();
+    while (client->state() != EndpointState::kClosed && now() < limit) {
+      near->progress();
+      far->progress();
+    }
+    CHECK(client->state() == EndpointState::kClosed);
   }
-  CHECK(client->state() == EndpointState::kClosed);
 }
 
 TEST_CASE("requirements that the path cannot meet are refused with the reason",

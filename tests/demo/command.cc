@@ -29,6 +29,13 @@ std::set<std::string> names_in(const std::string& directory) {
   return names;
 }
 
+// Others use the machine's shared memory as well.
+std::set<std::string> names_of_ours() {
+  std::set<std::string> names = names_in("/dev/shm");
+  std::erase_if(names, [](const std::string& name) { return name.find("sluice") == name.npos; });
+  return names;
+}
+
 std::string contents(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
@@ -53,11 +60,11 @@ DemoCommand::DemoCommand() {
   REQUIRE(::mkdtemp(pattern.data()) != nullptr);
   directory_ = pattern;
   std::filesystem::create_directory(directory_ + "/tmp");
-  shared_memory_before_ = names_in("/dev/shm");
+  shared_memory_before_ = names_of_ours();
 }
 
 DemoCommand::~DemoCommand() {
-  CHECK(names_in("/dev/shm") == shared_memory_before_);
+  CHECK(names_of_ours() == shared_memory_before_);
   CHECK(names_in(directory_ + "/tmp").empty());
   for (pid_t group : groups_) {
     // A child that was told to die by its parent's death may take a moment.

@@ -18,6 +18,7 @@
 
 #include "tests/l2/two.h"
 #include "tests/support/audit.h"
+#include "tests/support/single_turns.h"
 
 namespace sluice::test {
 namespace {
@@ -54,17 +55,14 @@ TEST_CASE(
   for (int i = 0; i < kPorts; ++i)
     listeners.push_back(std::move(context->listen("l2://udp/127.0.0.1:0")).value());
   uint64_t most = 0, all = 0;
-  Instant last = now();
+  SingleTurns turns(*context);
   for (int round = 0; round < 20; ++round) {
     for (const Listener& listener : listeners) flood(port_of(listener.address()), kTimes);
     for (int turn = 0; turn < 200; ++turn) {
       uint64_t before = read_counter("l2.dropped_runt");
-      // A machine that held us up makes it a call of several turns (design.md, "Turns").
-      const bool at_once = now() - last < std::chrono::milliseconds(10);
-      (void)context->progress();
-      last = now();
+      const bool single = turns.progress();
       uint64_t taken = read_counter("l2.dropped_runt") - before;
-      if (at_once) most = std::max(most, taken);
+      if (single) most = std::max(most, taken);
       all += taken;
     }
   }

@@ -103,6 +103,22 @@ TEST_CASE("a message goes to the first posted receive that its tag fits", "[matc
   CHECK_FALSE(receiver.matching.has_unexpected());
 }
 
+TEST_CASE("where credit for it ends the connection, an offered message is not fetched any more",
+          "[matching][hostile]") {
+  PeerLimits limits;
+  limits.control_bytes = {.by_peer = 1, .total = 1};  // nothing is kept for a peer that reads not
+  for (const bool unexpected : {false, true}) {
+    INFO("unexpected " << unexpected);
+    Receiver receiver(limits, 1);
+    if (unexpected) REQUIRE(receiver.offer(1, 1, 10).ok());
+    receiver.link.room = 0;
+    receiver.receive({.tag = 1}, 10);
+    if (!unexpected) REQUIRE(receiver.offer(1, 1, 10).ok());
+    CHECK(receiver.connection.over());
+    CHECK(receiver.transfer.fetched.empty());
+  }
+}
+
 TEST_CASE("unexpected messages are received in the order in which they came", "[matching]") {
   Receiver receiver;
   REQUIRE(receiver.message(1, 5, "a").ok());

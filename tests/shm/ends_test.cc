@@ -23,6 +23,7 @@
 
 #include "tests/shm/raw_peer.h"
 #include "tests/shm/server.h"
+#include "tests/support/single_turns.h"
 
 namespace {
 // The next so many packets of the library are refused by the kernel, with that errno.
@@ -224,14 +225,15 @@ TEST_CASE("a turn handles a bounded number of messages, and the next goes on wit
   }
   std::vector<uint64_t> answers(kPeers);
   uint64_t least = 0;
+  test::SingleTurns turns(*server.context);
   for (int turn = 0; turn < 100'000 && least < 900; ++turn) {
-    server.context->progress();
+    const bool single = turns.progress();
     least = UINT64_MAX;
     uint64_t most = 0;
     for (size_t i = 0; i < kPeers; ++i) {
       uint64_t before = answers[i];
       while (open[i].first->read()) ++answers[i];
-      CHECK(answers[i] - before <= 32);
+      if (single) CHECK(answers[i] - before <= 32);
       least = std::min(least, answers[i]);
       most = std::max(most, answers[i]);
     }

@@ -9,14 +9,14 @@ namespace {
 
 // What a remedy begins with, after "; ", ", " or "or ".
 constexpr auto kVerbs = std::to_array<std::string_view>(
-    {"add",     "allocate", "allow",    "ask",     "begin",   "build", "call",    "check",
-     "choose",  "close",    "connect",  "correct", "create",  "drop",  "enable",  "examples:",
-     "fetch",   "find",     "free",     "give",    "install", "keep",  "let",     "listen",
-     "load",    "look",     "lower",    "make",    "mend",    "merge", "move",    "open",
-     "pass",    "post",     "progress", "publish", "raise",   "read",  "receive", "release",
-     "remove",  "repeat",   "report",   "retire",  "run",     "see",   "set",     "slice",
-     "start",   "stop",     "try",      "unset",   "upgrade", "use",   "wait",    "write",
-     "example:"});
+    {"add",      "allocate", "allow",    "ask",     "begin",   "build", "call",    "check",
+     "choose",   "close",    "connect",  "correct", "create",  "drop",  "enable",  "examples:",
+     "fetch",    "find",     "free",     "give",    "install", "keep",  "let",     "listen",
+     "load",     "look",     "lower",    "make",    "mend",    "merge", "move",    "open",
+     "pass",     "post",     "progress", "publish", "raise",   "read",  "receive", "release",
+     "remove",   "repeat",   "report",   "retire",  "run",     "see",   "set",     "slice",
+     "start",    "stop",     "try",      "unset",   "upgrade", "use",   "wait",    "write",
+     "example:", "put"});
 
 // A rule that the call broke is its own remedy: "1 to 255 bytes, not 256".
 constexpr auto kRules = std::to_array<std::string_view>(
@@ -37,10 +37,13 @@ constexpr auto kAllowed = std::to_array<Allowed>({
     {"the peer process ended or dropped the connection", "`sluice explain kUnreachable`"},
     {"the peer closed the connection", "`sluice explain kUnreachable`"},
     {"the connection was closed", "`sluice explain kUnreachable`"},
+    {"the connection is closed", "`sluice explain kUnreachable`"},
+    {"the connection has ended", "`sluice explain kUnreachable`"},
     {"the peer closed the session", "`sluice explain kUnreachable`"},
     {"the peer ended the connection", "`sluice explain kUnreachable`"},
     {"the peer has gone", "`sluice explain kUnreachable`"},
     {"cancelled by the caller", "the caller knows why, and need do nothing"},
+    {"the peer gave it up in the middle", "the peer knows why, and need do nothing"},
     {"the exchange is gone", "the caller destroyed it"},
     {"the endpoint left the exchange", "the caller removed it"},
     {"the endpoint is being closed", "the caller closes it"},

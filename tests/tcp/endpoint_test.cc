@@ -1,8 +1,12 @@
 // Whole endpoints over loopback: two contexts, one thread each, every byte verified.
 #include <algorithm>
+#include <functional>
 #include <future>
+#include <optional>
 #include <thread>
+#include <utility>
 
+#include <sluice/api/connecting.h>
 #include <sluice/base/counters.h>
 #include "tests/tcp/testing_endpoints.h"
 
@@ -53,6 +57,55 @@ TEST_CASE("messages of every size go there and back whole", "[tcp][endpoint]") {
     CHECK(endpoint->info().peer == peer.address);
     CHECK(endpoint->close(soon()).ok());
   }
+}
+
+// Waits inside a completion until the peer has sent the next message, of which the kernel tells
+// meanwhile.
+struct WaitsInside final : CompletionSink {
+  Context* context = nullptr;
+  std::function<void()> peer_sends;
+  void on_completion(Completion&& completion) noexcept override {
+    must(completion.status, "receive");
+    ++received;
+    if (auto send = std::exchange(peer_sends, {})) {
+      send();
+      for (int i = 0; i < 5; ++i) (void)context->wait(from_now(std::chrono::milliseconds(2)));
+    }
+  }
+  int received = 0;
+};
+
+TEST_CASE("what comes while a completion waits is not forgotten", "[tcp][endpoint]") {
+  DescriptorAudit audit;
+  Node near(Waiting::kSleep), far(Waiting::kSleep);
+  auto listener = far.context->listen("tcp://127.0.0.1:0");
+  REQUIRE(listener.ok());
+  Connecting connecting = start_connect(*near.context, listener->address());
+  std::optional<Endpoint> server;
+  for (const Instant end = soon(); (!connecting.ready() || !server) && now() < end;) {
+    near.context->progress();
+    far.context->progress();
+    if (auto taken = listener->try_accept(); taken.ok()) server = std::move(taken).value();
+  }
+  REQUIRE((connecting.ready() && server));
+  auto client = connecting.take();
+  REQUIRE(client.ok());
+  WaitsInside sink;
+  sink.context = near.context.get();
+  auto send = [&] {
+    must(server->send(1, allocate(*far.context, 100).freeze()).status(), "send");
+    for (int i = 0; i < 100; ++i) far.context->progress();
+  };
+  sink.peer_sends = send;
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(client->receive({.tag = 1}, allocate(*near.context, 100), {.sink = &sink}).ok());
+  }
+  send();
+  for (const Instant end = soon(); sink.received < 2 && now() < end;)
+    (void)near.context->wait(from_now(std::chrono::milliseconds(100)));
+  CHECK(sink.received == 2);
+  (void)client->close(from_now(std::chrono::milliseconds(1)));
+  (void)server->close(from_now(std::chrono::milliseconds(1)));
 }
 
 TEST_CASE("bulk goes both ways at once", "[tcp][endpoint]") {

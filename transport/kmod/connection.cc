@@ -138,7 +138,8 @@ Status KmodConnection::ended(int error) const {
     case 0:
     case EPIPE:
     case ECONNRESET:
-      return failed_as(Code::kUnreachable, name + " has ended the connection, or its process did",
+      return failed_as(Code::kUnreachable,
+                       name + " has ended the connection, or its process did; connect again",
                        error);
     case ECONNREFUSED:
       return failed_as(Code::kUnreachable,
@@ -264,9 +265,10 @@ size_t KmodConnection::turn(Instant now) {
   if (!hot) looks_ = 0;
   if (work > 0) looks_ = hot ? kHotLooks : 0;
   if (broken_ && !failed_) {
-    fail(failed_as(Code::kUnreachable,
-                   std::string("a transfer ended with the connection: ") +
-                       slp_status_text(static_cast<slp_status>(broken_status_))));
+    fail(
+        failed_as(Code::kUnreachable, std::string("a transfer ended with the connection: ") +
+                                          slp_status_text(static_cast<slp_status>(broken_status_)) +
+                                          "; connect again"));
   }
   return work;
 }

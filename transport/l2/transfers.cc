@@ -61,8 +61,9 @@ Status Connection::status_of(int status, Scope scope) {
       return ended(Code::kAccessDenied,
                    text + "; set SLUICE_L2_SECRET_FILE there, or unset it here and go unencrypted");
     case SLP_BROKEN: return ended(Code::kCorrupt, text);
-    case SLP_LOCAL: return ended(Code::kCancelled, text);
-    default: return ended(Code::kUnreachable, text);
+    case SLP_LOCAL: return ended(Code::kCancelled, "the session " + text + "; connect again");
+    case SLP_CANCELLED: return ended(Code::kUnreachable, "the peer cancelled it; repeat it");
+    default: return ended(Code::kUnreachable, text + "; connect again");
   }
 }
 

@@ -100,11 +100,12 @@ class LoopbackLink final : public ViewLink {
   void close() override;
   std::string local_name() const override { return name_; }
   std::string peer_name() const override { return name_; }
+  // Something has come for this side. Requires: the wire's mutex.
+  static void ring(const std::shared_ptr<Wire>& wire, Wire::Side& side);
 
  private:
   Wire::Side& mine() { return wire_->sides[side_]; }
   Wire::Side& theirs() { return wire_->sides[1 - side_]; }
-  static void ring(const std::shared_ptr<Wire>& wire, Wire::Side& side);
 
   std::shared_ptr<Wire> wire_;
   int side_;

@@ -95,6 +95,7 @@ class LoopbackListener final : public ListenerCore {
     for (auto& [wire, hello] : port_->waiting) {
       std::lock_guard side(wire->mutex);
       wire->sides[1].closed = true;
+      LoopbackLink::ring(wire, wire->sides[0]);
     }
     port_->waiting.clear();
   }

@@ -57,7 +57,8 @@ Instant Liveness::ask(Instant now) {
   const bool limited = options.silence_limit > Duration(0);
   if (limited && quiet >= options.silence_limit) {
     connection_.fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                            "the peer has not called progress for longer than the silence limit"));
+                            "the peer has not called progress for longer than the silence limit; "
+                            "connect again"));
     return kNever;
   }
   return std::min(limited ? ping_sent_ + options.silence_limit : kNever,

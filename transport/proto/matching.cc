@@ -154,6 +154,8 @@ Status Matching::on_offer(const wire::Offer& offer, PayloadReader& payload) {
   op->match.tag = tag;
   op->completion.receipt.bytes = offer.total;
   consumed(0);
+  if (connection_.over())
+    return Status();  // the credit had no room: it has ended, and `op` with it
   return incoming_.fetch(op, offer.id, segments, offer.total);
 }
 
@@ -176,6 +178,7 @@ Status Matching::take_unexpected(Operation* op, UnexpectedQueue::Iterator messag
     uint32_t count = message->segment_count;
     drop(message);
     consumed(0);
+    if (connection_.over()) return Status();
     return incoming_.fetch(op, op->peer_id, std::span(segments.data(), count), op->total);
   }
   ConstBytes left = message->total > 0 ? ConstBytes(message->payload.bytes()).first(message->total)

@@ -245,7 +245,7 @@ Status Endpoint::close(Instant deadline) {
       context_->wait_until([&] { return core_->state() == EndpointState::kClosed; }, deadline);
   if (!status.ok()) {
     core_->abort(Status(Code::kTimedOut, Scope::kEndpoint, "api/endpoint",
-                        "the peer did not answer the close in time"));
+                        "the peer did not answer the close in time; let it call progress()"));
   }
   core_.reset();
   return status;

@@ -137,7 +137,7 @@ size_t GreetingListener::progress(Instant now) {
     greetings_late.add();
     drop(late, Code::kTimedOut,
          Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                "it did not finish its greeting in time"));
+                "it did not finish its greeting in time; connect again"));
   }
   if (retry_accept_ <= now) {
     retry_accept_ = kNever;
@@ -235,9 +235,9 @@ bool GreetingListener::evict_oldest(const PeerIdentity& of) {
   if (oldest == half_open_.end()) return false;
   greetings_evicted.add();
   // An honest one was slower than the others and calls again.
-  drop(
-      *oldest, Code::kTimedOut,
-      Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "too many connections are being greeted"));
+  drop(*oldest, Code::kTimedOut,
+       Status(Code::kTryAgain, Scope::kEndpoint, kOrigin,
+              "too many connections are being greeted; connect again"));
   return true;
 }
 
@@ -331,8 +331,8 @@ bool GreetingListener::answer_hello(HalfOpen& peer, const Glimpse& glimpse) {
   std::array<std::byte, wire::kMaxHeaderBytes> out;
   size_t length = wire::encode(ours, out);
   if (!send_all_now(peer.fd.value(), out.data(), length)) {
-    return fail(
-        Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it does not take our HELLO", errno));
+    return fail(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                       "it does not take our HELLO; connect again", errno));
   }
   fault_point("tcp.hello_answered");
   end_silence(peer);
@@ -370,7 +370,8 @@ void GreetingListener::take_choice(HalfOpen& peer, const Glimpse& glimpse) {
   wire::Done done;
   if (glimpse.common.type == wire::MessageType::kBye) {
     return drop(peer, Code::kOk,
-                Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "it changed its mind"));
+                Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                       "it changed its mind; see its log, and connect again"));
   }
   Status status = glimpse.common.type == wire::MessageType::kDone
                       ? wire::decode(glimpse.header, done)

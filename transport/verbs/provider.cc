@@ -283,8 +283,9 @@ size_t VerbsProvider::check_ports(Instant now) {
   });
   if (port_down_since_ != kNever) {
     bool unplugged = now - port_down_since_ >= kUnpluggedAfter;
-    Status why(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-               "the port of the RDMA device has been down for 3 s");
+    Status why(
+        Code::kUnreachable, Scope::kEndpoint, kOrigin,
+        "the port of the RDMA device has been down for 3 s; check its cable, and connect again");
     bool all_up = true;
     for (const auto& [session, link] : connections_.held()) {
       if (link->closed() || link->port_active()) continue;
@@ -362,20 +363,20 @@ void VerbsProvider::on_device_event(const DeviceEvent& event) noexcept {
     case IBV_EVENT_QP_ACCESS_ERR:
       peer_access_refused.add();
       why = Status(Code::kAccessDenied, Scope::kEndpoint, kOrigin,
-                   "the peer tried to reach memory that it was not granted");
+                   "the peer tried to reach memory that it was not granted; see its log");
       break;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
       why = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                   "the device reports a broken queue pair");
+                   "the device reports a broken queue pair; connect again");
       break;
     case IBV_EVENT_CQ_ERR:
       why = Status(Code::kInternal, Scope::kEndpoint, kOrigin,
-                   "the device reports a completion queue overrun");
+                   "the device reports a completion queue overrun; connect again");
       break;
     case IBV_EVENT_DEVICE_FATAL:
       why = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                   "the RDMA device has failed or was removed");
+                   "the RDMA device has failed or was removed; connect again");
       break;
     case IBV_EVENT_PORT_ERR:
       // Its connections live until the retries say otherwise: a link may come back.

@@ -455,7 +455,7 @@ Status QueuePair::revoke_window(WindowId id) {
   if (windows_.is_narrow(id)) return windows_.close_narrow(id);
   if (failed() || free_requests() == 0) {
     return Status(Code::kTryAgain, Scope::kEndpoint, kOrigin,
-                  "the device's queue has no room to close a window");
+                  "the device's queue has no room to close a window; connect again");
   }
   uint64_t sequence = head_;
   invalidate(id);
@@ -474,11 +474,12 @@ Status QueuePair::wait_for(uint64_t sequence) {
       deferred_.push_back(completion);
       bool sent = (completion.wr_id >> 63) == 0;
       if (completion.status != IBV_WC_SUCCESS)
-        return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the connection broke");
+        return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                      "the connection broke; connect again");
       if (sent && completion.wr_id >= sequence && completion.wr_id < head_) return Status();
     } else if (count < 0 || now() >= deadline) {
       return Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
-                    "the device did not change a window within a second");
+                    "the device did not change a window within a second; connect again");
     }
   }
 }

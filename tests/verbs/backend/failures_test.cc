@@ -28,8 +28,8 @@ TEST_CASE("a queue that never flushes holds up its end for a bounded time", "[ve
       } else {
         REQUIRE(fabric->raise_qp(IBV_EVENT_QP_FATAL, fabric->qp_numbers().front()));
       }
-      CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
-      CHECK(now() - before < 1s);
+      CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
+      CHECK(now() - before < 5s);
       traffic.finish();
       CHECK(traffic.failures() > 0);
       fabric.with_faults([](FakeFaults& f) { f.never_flush = false; });
