@@ -2,14 +2,50 @@
 // what tensors are still out stay readable.
 #include "tests/contract/pair.h"
 
+#include <chrono>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include <sluice/base/counters.h>
 #include <sluice/spi/endpoint_core.h>
 
 namespace sluice::test {
 namespace {
+
+struct Closing final : CompletionSink {
+  Endpoint* endpoint = nullptr;
+  int told = 0;
+  void on_completion(Completion&&) noexcept override {
+    ++told;
+    if (auto* once = std::exchange(endpoint, nullptr))
+      (void)once->close(in(std::chrono::milliseconds(100)));
+  }
+};
+
+TEST_CASE("an endpoint may be closed from its own completion", "[contract][closing]") {
+  NothingLeftBehind audit;
+  for (const bool of_a_send : {false, true}) {
+    INFO("of a send: " << of_a_send);
+    Pair pair;
+    Closing closing;
+    closing.endpoint = &pair.client;
+    const PostOptions options{.sink = &closing, .deadline = soon()};
+    if (of_a_send) {
+      REQUIRE(pair.client.send(1, tensor(*pair.client_context, 100'000, 1), options).ok());
+      Box& box = pair.box();
+      REQUIRE(
+          pair.server.receive({.tag = 1}, room(*pair.server_context, 100'000), box.options()).ok());
+    } else {
+      REQUIRE(pair.client.receive({.tag = 1}, room(*pair.client_context, 100), options).ok());
+      REQUIRE(pair.server.send(1, tensor(*pair.server_context, 100, 1)).ok());
+    }
+    REQUIRE(pair.client.receive({.tag = 2}, room(*pair.client_context, 100), options).ok());
+    CHECK(pair.until([&] { return closing.told == 2; }));
+    CHECK_FALSE(pair.client);
+    CHECK(pair.until([&] { return pair.server.state() == EndpointState::kClosed; }));
+  }
+}
 
 // Operations of every kind, in every state, outstanding at once.
 size_t post_everything(Pair& pair, Box& box, Endpoint& from, Context& context) {

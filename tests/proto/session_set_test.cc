@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include <sluice/base/counters.h>
@@ -54,6 +56,7 @@ class Sessions final : public SessionSet, public CompletionSink {
   }
   void on_completion(Completion&& completion) noexcept override {
     ended[completion.user_data] = time;
+    if (auto once = std::exchange(inside, {})) once();
   }
 
   std::shared_ptr<Mailbox> mailbox = std::make_shared<Mailbox>(-1);
@@ -64,9 +67,26 @@ class Sessions final : public SessionSet, public CompletionSink {
   Duration each_look{0};  // how long it takes from one look at the clock to the next
   mutable Instant exact{1h};
   std::byte memory[8];
+  std::function<void()> inside;  // the next completion, once
 };
 
 uint64_t looked_at() { return read_counter("session.timers_looked_at"); }
+
+TEST_CASE("the turns in a completion go on with the sessions whose turn was to come", "[proto]") {
+  Sessions sessions(3);
+  for (size_t i = 0; i < 3; ++i) sessions.receive(i, sessions.time + 1s);
+  sessions.turn();
+  size_t ended_inside = 0;
+  sessions.inside = [&] {
+    // That others wait for is not put off until it is over.
+    while (sessions.progress(sessions.time) > 0) {}
+    ended_inside = sessions.ended.size();
+  };
+  sessions.time += 1s;
+  sessions.turn();
+  CHECK(ended_inside == 3);
+  CHECK_FALSE(sessions.has_work());
+}
 
 TEST_CASE("when one timer of a thousand is due, the others are not looked at", "[proto][timers]") {
   Sessions sessions(1000);

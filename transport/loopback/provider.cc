@@ -210,14 +210,15 @@ void LoopbackProvider::take_rung() {
 size_t LoopbackProvider::progress(Instant now) {
   size_t work = 0;
   if (!rung_->empty()) take_rung();
-  polled_.swap(due_);
-  for (LoopbackLink* link : polled_) {
+  // A completion may progress the context: the turns in it go on with the links of this one.
+  for (size_t turns = due_.size(); turns > 0 && !due_.empty(); --turns) {
+    LoopbackLink* link = due_.front();
+    due_.pop_front();
     link->marked_due = false;
     links_polled.add();
     work += link->poll(now);
     if (link->due()) set_due(*link);
   }
-  polled_.clear();
   work += sessions_.progress(now);
   if (some_closed_) forget_closed();
   return work;

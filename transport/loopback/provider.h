@@ -2,6 +2,7 @@
 #ifndef SLUICE_LOOPBACK_PROVIDER_H_
 #define SLUICE_LOOPBACK_PROVIDER_H_
 
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -51,7 +52,7 @@ class LoopbackProvider final : public Provider {
   std::vector<Connection> connections_;
   std::shared_ptr<RungEnds> rung_ = std::make_shared<RungEnds>();
   // Links with something to poll; each turn looks at these alone.
-  std::vector<LoopbackLink*> due_, polled_;
+  std::deque<LoopbackLink*> due_;
   std::vector<RungEnds::End> taken_;
   bool some_closed_ = false;
   proto::SessionSet sessions_;

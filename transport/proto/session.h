@@ -67,6 +67,8 @@ class Session final : public EndpointCore, public LinkClient, private Connection
   size_t progress(Instant now);
   // Whether progress() would do something now.
   bool has_work() const;
+  // The host or the link is calling it at this moment.
+  bool in_call() const { return connection_.depth > 0; }
   // Answers or messages wait until the path has room for them.
   bool has_unsent() const;
   // Ends what is past its deadline, pings. Spurious calls are harmless.

@@ -23,6 +23,7 @@ void SessionSet::detach_all() {
   for (auto& [session, owner] : sessions_) session->detach();
   sessions_.clear();
   active_.clear();
+  next_active_ = 0;
   timers_.clear();
   next_timeout_ = kNever;
 }
@@ -44,10 +45,9 @@ std::shared_ptr<Session> SessionSet::open(AnyLink link, LinkDecorator* decorator
 void SessionSet::add(std::shared_ptr<Session> session) {
   Session* key = session.get();
   sessions_[key] = std::move(session);
-  // Room for all of them at once: activate() and run() never allocate.
-  if (active_.capacity() < sessions_.size() || running_.capacity() < sessions_.size()) {
-    active_.reserve(2 * sessions_.size());
-    running_.reserve(2 * sessions_.size());
+  // Room for all of them at once, behind as many whose turn it was: activate() never allocates.
+  if (active_.capacity() < 2 * sessions_.size()) {
+    active_.reserve(4 * sessions_.size());
     timers_.reserve(2 * sessions_.size());
   }
   activate(*key);
@@ -59,31 +59,30 @@ void SessionSet::activate(Session& session) noexcept {
   active_.push_back(&session);
 }
 
+// A completion may progress the context: the turns in it go on with the sessions of this one.
 size_t SessionSet::run(Instant now) {
   if (now >= next_timeout_) fire_timers(now);
+  active_.erase(active_.begin(), active_.begin() + static_cast<ptrdiff_t>(next_active_));
+  next_active_ = 0;
   if (active_.empty()) return 0;
-  size_t work = 0;
-  running_.swap(active_);
-  const Instant start = running_.size() > 1 ? exact_now() : Instant{};
-  for (size_t i = 0; i < running_.size(); ++i) {
-    if (i > 0 && exact_now() - start >= kSessionsTime) {
-      // Their turn comes first the next time; they are still marked.
-      active_.insert(active_.begin(), running_.begin() + static_cast<ptrdiff_t>(i), running_.end());
-      break;
-    }
-    Session* session = running_[i];
+  size_t work = 0, turns = active_.size();
+  const Instant start = turns > 1 ? exact_now() : Instant{};
+  for (bool first = true; turns > 0 && next_active_ < active_.size(); --turns, first = false) {
+    // Their turn comes first the next time.
+    if (!first && exact_now() - start >= kSessionsTime) break;
+    Session* session = active_[next_active_++];
     session->marked_active = false;
     work += session->progress(now);
     if (session->next_timeout() != session->timer_due) set_timer(*session, session->next_timeout());
     // The map may have changed under a callback. A session that activated itself while it
-    // ended is in active_ and goes with the next round.
+    // ended is in active_ and goes with the next round. One in whose call this turn is stays.
     if (session->state() == EndpointState::kClosed && !session->has_work()) {
+      if (session->in_call()) activate(*session);
       if (!session->marked_active && !session->has_leftovers()) forget(session);
     } else if (session->has_work()) {
       activate(*session);
     }
   }
-  running_.clear();
   return work;
 }
 

@@ -26,12 +26,12 @@ class SessionSet : public SessionHost {
   // session costs nothing here.
   size_t progress(Instant now) {
     now_ = now;
-    if (active_.empty() && now < next_timeout_) [[likely]]
+    if (!has_work() && now < next_timeout_) [[likely]]
       return 0;
     return run(now);
   }
   // True if a session waits for progress().
-  bool has_work() const { return !active_.empty(); }
+  bool has_work() const { return next_active_ < active_.size(); }
   // Cost: looks at every session.
   bool has_unsent() const;
   Instant next_timeout() const { return next_timeout_; }
@@ -64,7 +64,7 @@ class SessionSet : public SessionHost {
 
   std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
   std::vector<Session*> active_;
-  std::vector<Session*> running_;
+  size_t next_active_ = 0;     // whose turn it is; it was that of those before
   std::vector<Timer> timers_;  // a heap, the earliest first
   Instant now_;
   Instant next_timeout_ = kNever;  // of timers_

@@ -58,7 +58,7 @@ VerbsLink::VerbsLink(Lingering& lingering, std::unique_ptr<Connection> connectio
 }
 
 size_t VerbsLink::handle(Instant now) {
-  polling_ = true;
+  ++polling_;
   QueuePair& queue = connection_->queue();
   size_t work = queue.poll(*this, now, kCompletionsPerPoll);
   if (lanes_.striped() && !queue.stopped() && !queue.failed())
@@ -83,8 +83,7 @@ size_t VerbsLink::handle(Instant now) {
     client_->writable(now);
     ++work;
   }
-  polling_ = false;
-  if (std::exchange(close_due_, false)) close();
+  if (--polling_ == 0 && std::exchange(close_due_, false)) close();
   return work;
 }
 
@@ -209,7 +208,7 @@ void VerbsLink::quarantine(StorageRef memory) {
 
 void VerbsLink::close() {
   if (closed()) return;
-  if (polling_) {
+  if (polling_ > 0) {
     close_due_ = true;  // the queue that is being polled goes when that is over
     return;
   }

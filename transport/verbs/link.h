@@ -113,7 +113,7 @@ class VerbsLink final : public DeviceLink, private proto::DirectClient {
   uint32_t unanswered_ = 0;  // probes since then
   bool blocked_ = false;
   bool down_ = false;
-  bool polling_ = false;
+  uint32_t polling_ = 0;    // calls of handle() that are running
   bool close_due_ = false;  // close() came from inside poll()
   std::string local_name_, peer_name_;
 };
