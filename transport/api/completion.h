@@ -46,7 +46,9 @@ struct Completion {
   Tensor tensor;  // kWant without a destination: the value
 };
 
-// Where completions go. Called from Context::progress() only, never inside a post.
+// Where completions go. Called from Context::progress() only, never inside a post. It may post,
+// cancel, and close or drop endpoints. It may also progress the context or wait, but not for what
+// goes over l2 or kmod: nothing moves there until it is over, not even deadlines.
 class CompletionSink {
  public:
   virtual void on_completion(Completion&& completion) noexcept = 0;
