@@ -12,9 +12,7 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/impl/client_unary_call.h>
 
-#include <sluice/base/clock.h>
 #include <sluice/base/counters.h>
-#include <sluice/grpc/client_link.h>
 #include <sluice/grpc/discovery.h>
 #include <sluice/select/open.h>
 
@@ -257,23 +255,6 @@ TEST_CASE("callers of one channel that block get their own answers", "[grpc]") {
   for (std::thread& caller : callers) caller.join();
   CHECK(right == 600);
   CHECK(wrong == 0);
-}
-
-// How long a channel lives is up to its program.
-TEST_CASE("a channel whose numbers of calls run out takes another connection", "[grpc]") {
-  using Limit = decltype(grpc::ClientLink::streams_by_connection);
-  struct Restored {
-    Limit& limit = grpc::ClientLink::streams_by_connection;
-    const uint32_t usual = limit.exchange(5);
-    ~Restored() { limit = usual; }
-  } restored;
-  InteropServer server(bridged_path());
-  auto stub = server.stub();
-  const uint64_t before = read_counter("grpc.calls_bridged");
-  const auto bridged = [&] { return read_counter("grpc.calls_bridged") - before; };
-  for (const Instant end = after(now(), std::chrono::seconds(30)); bridged() < 12 && now() < end;)
-    REQUIRE_THAT(peer_of_a_call(*stub), !Catch::StartsWith("failed"));
-  CHECK(bridged() >= 12);
 }
 
 TEST_CASE("a generic stub works over the bridge", "[grpc]") {

@@ -1,12 +1,20 @@
 // Many short calls over the bridge leave nothing behind: no memory, no descriptors, no threads. Ten
-// thousand by default; SLUICE_GRPC_ROUNDS says how many thousands.
+// thousand by default; SLUICE_GRPC_ROUNDS says how many thousands. And a channel outlives its
+// numbers of calls.
 #include <malloc.h>
 
+#include <atomic>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
 
 #include <catch2/catch.hpp>
+
+#include <sluice/base/clock.h>
+#include <sluice/base/counters.h>
+#include <sluice/grpc/client_link.h>
 
 #include "tests/plugins/grpc/service.h"
 
@@ -83,6 +91,25 @@ TEST_CASE("ten thousand short calls leave nothing behind", "[grpc][soak]") {
   CHECK(after.heap_bytes < before.heap_bytes + (512 << 10));
   CHECK(after.descriptors <= before.descriptors + 4);
   CHECK(after.threads <= before.threads + 16);  // gRPC starts and ends its own as it likes
+}
+
+// How long a channel lives is up to its program.
+TEST_CASE("a channel whose numbers of calls run out takes another connection", "[grpc][soak]") {
+  struct Restored {
+    std::atomic<uint32_t>& limit = grpc::ClientLink::streams_by_connection;
+    const uint32_t usual = limit.exchange(5);
+    ~Restored() { limit = usual; }
+  } restored;
+  InteropServer server(GENERATE(By::kShm, By::kTcp));
+  auto stub = server.stub();
+  const uint64_t before = read_counter("grpc.calls_bridged");
+  const auto bridged = [&] { return read_counter("grpc.calls_bridged") - before; };
+  for (const Instant end = after(now(), std::chrono::seconds(30)); bridged() < 12 && now() < end;) {
+    ClientContext context;
+    interop::Empty request, response;
+    REQUIRE(stub->EmptyCall(&context, request, &response).ok());
+  }
+  CHECK(bridged() >= 12);
 }
 
 }  // namespace sluice::test
