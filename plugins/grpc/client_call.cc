@@ -191,7 +191,8 @@ void ClientCall::wait_here(const Wants& wants, Opening opening) {
   link_->thread().wait_for(
       waiter,
       [&] {
-        // Another thread may be here: when the call is over, this one's caller goes on at once.
+        // Another thread may run this. As soon as the call ends, its caller returns and drops its
+        // own reference.
         auto kept = self;
         waiter_ = &waiter;
         start(std::move(opening.headers), std::move(opening.first));

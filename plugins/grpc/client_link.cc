@@ -159,7 +159,7 @@ uint32_t ClientLink::add(const std::shared_ptr<ClientCall>& call) {
   calls_.emplace(next_stream_, call);
   if (call->deadline() != kNever) deadlines_.emplace(call->deadline(), call);
   const uint32_t stream = next_stream_++;
-  // Numbers are 32 bits: the next call is the first of another connection.
+  // Stream numbers have 32 bits. Before they run out, the connection is replaced.
   if (stream >= streams_by_connection.load(std::memory_order_relaxed)) go_away();
   return stream;
 }

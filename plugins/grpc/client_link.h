@@ -65,7 +65,7 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   // Null once the connection has ended.
   Connection* connection() { return connection_.get(); }
   bool has_calls() const { return !calls_.empty(); }
-  // After so many calls a connection is replaced by another. A test has fewer.
+  // Calls of one connection before it is replaced. Tests set a smaller number.
   static inline std::atomic<uint32_t> streams_by_connection{uint32_t{1} << 31};
 
  private:

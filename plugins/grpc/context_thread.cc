@@ -218,7 +218,7 @@ void ContextThread::wait_for(Waiter& waiter, const std::function<void()>& begin,
     rearm();
     give_turn();
   } else {
-    // Once it is done, its caller goes on and its memory is gone.
+    // Added first: as soon as it is done, its caller returns and `waiter` is gone.
     post([&] {
       followers_.push_back(&waiter);
       begin();

@@ -124,8 +124,8 @@ TEST_CASE("a peer with as many connections as ListenOptions gives one peer is re
   CHECK(world.carries(first));
 }
 
-// A caller of another thread may come at any moment: here in a turn of accept() itself, which is
-// told that nothing was done.
+// A caller may arrive at any moment. This one calls inside a turn of accept(), and reports that
+// turn as idle.
 struct CallsInATurn final : ProgressHook {
   CallsInATurn(Context& from, std::string to) : context(from), address(std::move(to)) {}
   size_t progress(Instant) override {

@@ -1,5 +1,5 @@
-// Which calls of progress() were one turn. One that comes 20 ms or more after the last makes
-// several (docs/design.md, "Turns"), and a busy machine may hold up any.
+// Tells which calls of progress() were a single turn. A call 20 ms or more after the last one makes
+// several (docs/design.md, "Turns"); on a busy machine any call can be that late.
 #ifndef SLUICE_TESTS_SUPPORT_SINGLE_TURNS_H_
 #define SLUICE_TESTS_SUPPORT_SINGLE_TURNS_H_
 

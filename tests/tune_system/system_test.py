@@ -49,10 +49,10 @@ address = "127.0.0.3"
 
 
 def snapshot():
-    """All of TCP's parameters in this network namespace."""
+    """All of TCP's parameters in this network namespace; what is available changes with the kernel's modules."""
     found = {}
     for name in sorted(os.listdir("/proc/sys/net/ipv4")):
-        if name.startswith("tcp_") and name != "tcp_fastopen_key":
+        if name.startswith("tcp_") and "available" not in name and name != "tcp_fastopen_key":
             with contextlib.suppress(OSError), open(f"/proc/sys/net/ipv4/{name}", encoding="ascii") as file:
                 found[name] = file.read()
     return found

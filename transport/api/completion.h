@@ -47,8 +47,8 @@ struct Completion {
 };
 
 // Where completions go. Called from Context::progress() only, never inside a post. It may post,
-// cancel, and close or drop endpoints. It may also progress the context or wait, but not for what
-// goes over l2 or kmod: nothing moves there until it is over, not even deadlines.
+// cancel, and close or drop endpoints. It may also call progress() or wait, but not for l2 or
+// kmod: until it returns nothing moves there, and no deadline ends an operation.
 class CompletionSink {
  public:
   virtual void on_completion(Completion&& completion) noexcept = 0;

@@ -210,7 +210,8 @@ void LoopbackProvider::take_rung() {
 size_t LoopbackProvider::progress(Instant now) {
   size_t work = 0;
   if (!rung_->empty()) take_rung();
-  // A completion may progress the context: the turns in it go on with the links of this one.
+  // A completion may call Context::progress(): the nested turn goes on with the links that this one
+  // has not polled yet.
   for (size_t turns = due_.size(); turns > 0 && !due_.empty(); --turns) {
     LoopbackLink* link = due_.front();
     due_.pop_front();

@@ -154,8 +154,8 @@ Status Matching::on_offer(const wire::Offer& offer, PayloadReader& payload) {
   op->match.tag = tag;
   op->completion.receipt.bytes = offer.total;
   consumed(0);
-  if (connection_.over())
-    return Status();  // the credit had no room: it has ended, and `op` with it
+  // If the CREDIT had no room, the connection has failed and `op` has ended.
+  if (connection_.over()) return Status();
   return incoming_.fetch(op, offer.id, segments, offer.total);
 }
 

@@ -45,7 +45,7 @@ std::shared_ptr<Session> SessionSet::open(AnyLink link, LinkDecorator* decorator
 void SessionSet::add(std::shared_ptr<Session> session) {
   Session* key = session.get();
   sessions_[key] = std::move(session);
-  // Room for all of them at once, behind as many whose turn it was: activate() never allocates.
+  // Room for all of them, and for as many that have run already: activate() never allocates.
   if (active_.capacity() < 2 * sessions_.size()) {
     active_.reserve(4 * sessions_.size());
     timers_.reserve(2 * sessions_.size());
@@ -59,7 +59,8 @@ void SessionSet::activate(Session& session) noexcept {
   active_.push_back(&session);
 }
 
-// A completion may progress the context: the turns in it go on with the sessions of this one.
+// A completion may call Context::progress(): the nested run goes on with the sessions that this one
+// has not run yet.
 size_t SessionSet::run(Instant now) {
   if (now >= next_timeout_) fire_timers(now);
   active_.erase(active_.begin(), active_.begin() + static_cast<ptrdiff_t>(next_active_));
@@ -68,14 +69,14 @@ size_t SessionSet::run(Instant now) {
   size_t work = 0, turns = active_.size();
   const Instant start = turns > 1 ? exact_now() : Instant{};
   for (bool first = true; turns > 0 && next_active_ < active_.size(); --turns, first = false) {
-    // Their turn comes first the next time.
+    // The rest run first in the next turn.
     if (!first && exact_now() - start >= kSessionsTime) break;
     Session* session = active_[next_active_++];
     session->marked_active = false;
     work += session->progress(now);
     if (session->next_timeout() != session->timer_due) set_timer(*session, session->next_timeout());
     // The map may have changed under a callback. A session that activated itself while it
-    // ended is in active_ and goes with the next round. One in whose call this turn is stays.
+    // ended is in active_ and goes with the next round. One that is being called is kept.
     if (session->state() == EndpointState::kClosed && !session->has_work()) {
       if (session->in_call()) activate(*session);
       if (!session->marked_active && !session->has_leftovers()) forget(session);

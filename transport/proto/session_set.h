@@ -64,7 +64,7 @@ class SessionSet : public SessionHost {
 
   std::unordered_map<Session*, std::shared_ptr<Session>> sessions_;
   std::vector<Session*> active_;
-  size_t next_active_ = 0;     // whose turn it is; it was that of those before
+  size_t next_active_ = 0;     // the next to run; those before it have run
   std::vector<Timer> timers_;  // a heap, the earliest first
   Instant now_;
   Instant next_timeout_ = kNever;  // of timers_

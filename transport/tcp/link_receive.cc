@@ -65,7 +65,7 @@ TcpLink::TcpLink(LinkGroup& group, Descriptor fd, const LinkTraits& traits)
 // Reads until the socket is empty or the turn is over. Edges only: what is left, unread or not yet
 // handled, is remembered in readable_, unparsed_ and on the group's list.
 size_t TcpLink::receive(Instant now) {
-  // From a completion that waits: the call that is under way reads on.
+  // Called from a completion that waits: the outer call reads what has come.
   if (receiving_) readable_ = true;
   if (receiving_ || held_) return 0;
   readable_ = true;

@@ -72,8 +72,8 @@ void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
   waiting_.push_back({std::move(accepted).value(), after(now(), kGreetingLimit)});
 }
 
-// Ends the oldest of the machine that has most, one that has not greeted if it has such. False: the
-// newcomer's has most.
+// Ends a connection of the machine that has most: its oldest that still greets, else its oldest
+// that waits. False: all of them wait, and the newcomer is of that machine.
 bool VerbsListener::make_room(const PeerIdentity& newcomer) {
   std::unordered_map<PeerIdentity, size_t, IdentityHash> held;
   for (const Waiting& each : waiting_) ++held[each.connection->peer_identity()];
@@ -110,7 +110,7 @@ void VerbsListener::accept_lane(const LaneToken& token, const CmEvent& request) 
 
 size_t VerbsListener::progress(Instant now) {
   size_t work = 0;
-  // What a limit waits for may have come while nobody looked.
+  // Nobody has looked for long: what a limit waits for may have come unseen.
   const bool missed = std::any_of(waiting_.begin(), waiting_.end(), [now](const Waiting& each) {
     return now - each.expires >= kLateLook;
   });

@@ -90,11 +90,10 @@ class VerbsProvider final : public Provider,
   uint64_t announced_before_ = 0;
 };
 
-// Accepts connections. Those that nobody has taken are bounded in number, and half-open ones in
-// time.
+// Accepts connections. Bounds how many greet or wait to be taken, and how long they may greet.
 class VerbsListener final : private CmClient {
  public:
-  // Greeting, or not taken yet.
+  // Connections that greet or wait to be taken.
   static constexpr size_t kMostWaiting = 256;
 
   // `patience`: how long one that has greeted waits to be taken.

@@ -1,6 +1,7 @@
 // Which path a channel takes, and what is proved of its peer: forced paths, TLS, identities.
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -20,9 +21,9 @@ using ::grpc::StatusCode;
 // Made by openssl for one test, in a folder that goes with it.
 struct Certificates {
   Certificates() {
-    folder =
-        std::filesystem::temp_directory_path() / ("sluice-grpc-tls-" + std::to_string(getpid()));
-    std::filesystem::create_directory(folder);
+    std::string name = (std::filesystem::temp_directory_path() / "sluice-tls-XXXXXX").string();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    folder = name;
     const std::string in = "cd " + folder.string() + " && ";
     const auto make = [&](const std::string& command) {
       REQUIRE(std::system((in + command + " >/dev/null 2>&1").c_str()) == 0);
