@@ -120,7 +120,9 @@ Connection::~Connection() {
   if (queue_ != nullptr) queue_->stop();
   disconnect();
   queue_.reset();
-  if (id_ != nullptr) (void)hub_.api().destroy_id(id_);
+  if (id_ == nullptr) return;
+  id_->context = nullptr;  // if it cannot be destroyed, its events are nobody's
+  (void)hub_.api().destroy_id(id_);
 }
 
 void Connection::disconnect() {

@@ -37,7 +37,7 @@ bool break_by(Fabric& fabric, Duo& duo, const std::function<void(FakeFaults&)>& 
           return client.state() == EndpointState::kClosed &&
                  server.state() == EndpointState::kClosed;
         },
-        in(2s)));
+        in(10s)));
   }
   CHECK(overdue() == 0);
   for (Endpoint* end : {&client, &server}) {
