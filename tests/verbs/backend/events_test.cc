@@ -28,7 +28,7 @@ void send_to_sleeper(Duo& duo, const std::function<void()>& before_send,
   before_send();
   REQUIRE(duo.client.send(1, test::tensor(*duo.near, 100, 1)).ok());
   sent();
-  CHECK(duo.until([&] { return tally.ended(); }, in(2s)));
+  CHECK(duo.until([&] { return tally.ended(); }, in(10s)));
   tally.check();
   CHECK(tally.failures() == 0);
 }
@@ -82,7 +82,7 @@ TEST_CASE("what came before the arming keeps its side awake", "[verbs][events]")
     duo.settle();
     REQUIRE(duo.client.send(1, test::tensor(*duo.near, 100, 1)).ok());
     CHECK_FALSE(duo.far->prepare_to_sleep());
-    CHECK(duo.until([&] { return tally.ended(); }, in(2s)));
+    CHECK(duo.until([&] { return tally.ended(); }, in(10s)));
     tally.check();
   }
 }
@@ -130,7 +130,7 @@ TEST_CASE("an event of one queue pair or completion queue fails that connection 
       if (busy) fabric->set_policy({.order = FakePolicy::Order::kSlow, .ticks = 50});
       if (busy) traffic.post(3'000'000);
       REQUIRE(fabric->raise_qp(type, number_of_first(fabric)));
-      CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+      CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
       traffic.finish();
       if (busy) CHECK(traffic.failures() > 0);
       auto refused = duo.server.receive({.tag = 1}, test::room(*duo.far, 1));
@@ -168,7 +168,7 @@ TEST_CASE("a completion queue's failure ends its own connection and no other", "
   REQUIRE(duo.open().ok());
   Bystander bystander(duo);
   REQUIRE(fabric->raise_cq_of(IBV_EVENT_CQ_ERR, number_of_first(fabric)));
-  CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+  CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
   expect_reconnect(duo);
 }
 
@@ -185,7 +185,7 @@ TEST_CASE("a failed device ends its connections at once; a new one is made when 
         if (busy) fabric->set_policy({.order = FakePolicy::Order::kSlow, .ticks = 50});
         if (busy) traffic.post(3'000'000);
         removed ? fabric->remove_device() : fabric->raise_device(IBV_EVENT_DEVICE_FATAL);
-        CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+        CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
         traffic.finish();
         if (busy) CHECK(traffic.failures() > 0);
         for (const Tally* tally : {&traffic.client_tally, &traffic.server_tally}) {
@@ -226,7 +226,7 @@ TEST_CASE("one device's failure leaves the connections of another alone", "[verb
   {
     Bystander bystander(duo);
     fabric->raise_device(IBV_EVENT_DEVICE_FATAL, 0);
-    CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+    CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
     duo.settle();
     CHECK(bystander.client.state() == EndpointState::kConnected);
   }

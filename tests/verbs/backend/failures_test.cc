@@ -51,7 +51,7 @@ TEST_CASE("a queue pair that cannot be destroyed at once is counted, and goes wi
     Traffic traffic(duo, duo.client, duo.server, 2s);
     traffic.post();
     duo.client.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
-    CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+    CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
     traffic.finish();
     expect_reconnect(duo);
   }
@@ -181,7 +181,7 @@ TEST_CASE("one connection's wire is cut, and the others go on", "[verbs][failure
     traffic.finish();
     CHECK(traffic.failures() > 0);
   }
-  CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+  CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
 }
 
 TEST_CASE("both ends of an idle connection notice that the wire is cut", "[verbs][failures]") {
@@ -301,7 +301,7 @@ TEST_CASE("after an abort nothing writes to memory that came back", "[verbs][fai
     for (int i = 0; i < rounds; ++i) (void)(duo.near->progress() + duo.far->progress());
     CHECK_FALSE(tally.ended());
     duo.client.core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
-    CHECK(duo.until([&] { return tally.ended(); }, in(2s)));
+    CHECK(duo.until([&] { return tally.ended(); }, in(10s)));
     fabric->advance(1000);
     duo.settle();
     REQUIRE(back.size() == 1);
@@ -342,7 +342,7 @@ TEST_CASE("a thousand connections come and go, and the census is flat", "[verbs]
           return (!client || client.state() == EndpointState::kClosed) &&
                  (!server || server.state() == EndpointState::kClosed);
         },
-        in(2s)));
+        in(10s)));
     if (i % 100 != 99) continue;
     duo.settle();
     CHECK(fabric->census().text() == before);

@@ -35,7 +35,7 @@ void lie(Fabric& fabric, Duo& duo, const std::function<void(FakeFaults&)>& plan,
           return client.state() == EndpointState::kClosed &&
                  server.state() == EndpointState::kClosed;
         },
-        in(2s)));
+        in(10s)));
     CHECK(traffic.text().find(text) != std::string::npos);
   }
   if (end == End::kFine) CHECK_FALSE(broken);

@@ -219,7 +219,7 @@ TEST_CASE("both ends close at once, whatever the fabric does", "[verbs][limits]"
     for (uint64_t i = 0; i < seed % 5; ++i) (void)(duo.near->progress() + duo.far->progress());
     duo.client.core().start_close();
     duo.server.core().start_close();
-    CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+    CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
     traffic.finish();
   }
 }

@@ -117,12 +117,12 @@ TEST_CASE("a peer whose memory is gone before its connection is out of reach, an
   near.limit = 1s;
   near.expect(duo.client.send(1, test::tensor(*duo.near, 100, 1), near.options()),
               OperationKind::kSend);
-  CHECK(duo.until([&] { return near.ended(); }, in(2s)));
+  CHECK(duo.until([&] { return near.ended(); }, in(10s)));
   near.check();
   INFO(near.text());
   CHECK(near.count(Code::kUnreachable) + near.count(Code::kOutcomeUnknown) == 1);
   CHECK(near.text().find("cannot reach the peer's own memory") != std::string::npos);
-  CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+  CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
 }
 
 }  // namespace

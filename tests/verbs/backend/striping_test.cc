@@ -196,7 +196,7 @@ TEST_CASE("a queue pair that breaks ends its connection and every operation on i
       CHECK(traffic.failures() > 0);
       CHECK(traffic.text().find("the peer's device does not answer") != std::string::npos);
     }
-    CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+    CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
   }
 }
 
@@ -209,7 +209,7 @@ TEST_CASE("the device's word about a further queue pair ends that connection alo
   {
     Bystander bystander(duo);
     REQUIRE(fabric->raise_qp(IBV_EVENT_QP_FATAL, fabric->qp_numbers()[2]));
-    CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+    CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
   }
 }
 
@@ -366,7 +366,7 @@ TEST_CASE("a window on a queue pair that the connection does not have ends it",
   CHECK(far.text().find("a window on queue pair 85 of a connection that has 4") !=
         std::string::npos);
   CHECK(refused() == 1);
-  CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+  CHECK(duo.until([&] { return duo.both_closed(); }, in(10s)));
 }
 
 TEST_CASE("a number of queue pairs that cannot be meant is said and not used",
