@@ -106,7 +106,8 @@ TEST_CASE("a message goes to the first posted receive that its tag fits", "[matc
 TEST_CASE("where credit for it ends the connection, an offered message is not fetched any more",
           "[matching][hostile]") {
   PeerLimits limits;
-  limits.control_bytes = {.by_peer = 1, .total = 1};  // nothing is kept for a peer that reads not
+  limits.control_bytes = {.by_peer = 1,
+                          .total = 1};  // nothing is kept for a peer that does not read
   for (const bool unexpected : {false, true}) {
     INFO("unexpected " << unexpected);
     Receiver receiver(limits, 1);

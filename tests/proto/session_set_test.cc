@@ -72,13 +72,13 @@ class Sessions final : public SessionSet, public CompletionSink {
 
 uint64_t looked_at() { return read_counter("session.timers_looked_at"); }
 
-TEST_CASE("the turns in a completion go on with the sessions whose turn was to come", "[proto]") {
+TEST_CASE("progress() inside a completion runs the sessions that have not run yet", "[proto]") {
   Sessions sessions(3);
   for (size_t i = 0; i < 3; ++i) sessions.receive(i, sessions.time + 1s);
   sessions.turn();
   size_t ended_inside = 0;
   sessions.inside = [&] {
-    // That others wait for is not put off until it is over.
+    // Who waits inside a completion needs the other sessions to go on.
     while (sessions.progress(sessions.time) > 0) {}
     ended_inside = sessions.ended.size();
   };

@@ -64,7 +64,7 @@ struct Working final : ProgressHook {
 };
 
 TEST_CASE("what is waited for is asked until it is true, and not again", "[context]") {
-  // A listener's accept() takes a caller by asking: asked once more it would lose him.
+  // Listener::accept() takes a caller when it asks. Asked again, it would lose that caller.
   auto context = open(Waiting::kSleep, 0);
   REQUIRE(context.ok());
   Working working;
@@ -74,7 +74,7 @@ TEST_CASE("what is waited for is asked until it is true, and not again", "[conte
       INFO((busy ? "busy, " : "idle, ") << true_at);
       int asked = 0;
       auto once = [&] { return ++asked == true_at; };
-      // Idle contexts look again when they are woken: here at the deadline.
+      // An idle context looks again when it wakes, here at the deadline.
       Status waited;
       for (int tries = 0; tries < 6 && asked < true_at; ++tries)
         waited = (*context)->wait_until(once, from_now(std::chrono::milliseconds(busy ? 0 : 1)));
@@ -105,7 +105,7 @@ TEST_CASE("a program that calls progress() now and then hears of an event in the
     CHECK(handler.heard > heard);
   }
   // Seldom: what one turn would leave to the next is done in the same call.
-  // Several times, since a thread that is held up meanwhile has had its time.
+  // Repeated: a thread that loses its processor for a millisecond gets one turn only.
   bool several = false;
   for (int tries = 0; tries < 50 && !several; ++tries) {
     const int heard = handler.heard;

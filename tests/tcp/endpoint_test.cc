@@ -59,8 +59,7 @@ TEST_CASE("messages of every size go there and back whole", "[tcp][endpoint]") {
   }
 }
 
-// Waits inside a completion until the peer has sent the next message, of which the kernel tells
-// meanwhile.
+// Waits inside a completion while the peer sends the next message, so that epoll reports it there.
 struct WaitsInside final : CompletionSink {
   Context* context = nullptr;
   std::function<void()> peer_sends;
@@ -101,7 +100,8 @@ TEST_CASE("what comes while a completion waits is not forgotten", "[tcp][endpoin
     for (int i = 0; i < 3; ++i) {
       REQUIRE(client->receive({.tag = 1}, allocate(*near.context, 100), {.sink = &sink}).ok());
     }
-    // From the first on the socket is polled, until the context sleeps: inside the second.
+    // The first message makes the context poll the socket. It stops when it sleeps, inside the
+    // completion of the second.
     send();
     for (const Instant end = soon(); sink.received < 1 && now() < end;) near.context->progress();
     sink.peer_sends = send;

@@ -49,7 +49,7 @@ address = "127.0.0.3"
 
 
 def snapshot():
-    """All of TCP's parameters in this network namespace; what is available changes with the kernel's modules."""
+    """TCP's parameters in this network namespace, without those that list the kernel's modules."""
     found = {}
     for name in sorted(os.listdir("/proc/sys/net/ipv4")):
         if name.startswith("tcp_") and "available" not in name and name != "tcp_fastopen_key":

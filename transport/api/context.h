@@ -185,8 +185,8 @@ class Context {
   // Returns after each sleep, whoever did what there was to do. Requires: no progress() or wait()
   // of this thread is under way.
   Status wait(Instant deadline, WaitGate& gate) { return wait(deadline, &gate); }
-  // Progresses until done() is true; after that it is not called again, so that it may take what it
-  // finds. Errors: kTimedOut, also while others keep this thread busy.
+  // Progresses until done() returns true. It is not called after that, so it may take what it finds
+  // (Listener::accept() does). Errors: kTimedOut, also while others keep this thread busy.
   template <typename Done>
   Status wait_until(Done&& done, Instant deadline) {
     while (!done()) {

@@ -1,3 +1,5 @@
+// The greeting of a connection: HELLO both ways, or a BYE in its place. Knows no endpoint and no
+// accept().
 #include <string>
 #include <utility>
 
@@ -14,12 +16,13 @@ constexpr const char* kOrigin = "l2/greeting";
 Status refused(ConstBytes message) {
   wire::Bye bye;
   SLUICE_RETURN_IF_ERROR(wire::decode(message, bye));
-  const bool ours = bye.code == Code::kOk || bye.code == Code::kCorrupt;
+  // These say nothing of what the caller could do.
+  const bool bare = bye.code == Code::kOk || bye.code == Code::kCorrupt;
   const char* why = bye.code == Code::kUnsupported
                         ? "refused the connection: it has no version of the protocol that we have; "
                           "use one version of sluice at both ends"
                         : proto::why_ended(bye.code);
-  return Status(ours ? Code::kUnreachable : bye.code, Scope::kEndpoint, kOrigin,
+  return Status(bare ? Code::kUnreachable : bye.code, Scope::kEndpoint, kOrigin,
                 std::string("the peer ") + why);
 }
 
@@ -32,7 +35,8 @@ void Connection::send_hello() {
   (void)send(ConstBytes(header, length), {});  // the first message: there is room
 }
 
-// Instead of our HELLO. Once: if its frame is lost, the peer hears that the session is over.
+// Sent instead of our HELLO, and not repeated: if the frame is lost, the peer learns only that the
+// session is over.
 void Connection::send_bye(Code why) {
   std::byte header[wire::kMaxHeaderBytes];
   size_t length = wire::encode(wire::Bye{.code = why}, header);

@@ -74,7 +74,7 @@ LoopbackLink::LoopbackLink(std::shared_ptr<RungEnds> rung, std::shared_ptr<Wire>
   mine().link = this;
 }
 
-// The bell only makes the sleeping context run.
+// The bell only wakes the context if it sleeps.
 void LoopbackLink::ring(const std::shared_ptr<Wire>& wire, Wire::Side& side) {
   if (side.rung != nullptr && !std::exchange(side.is_rung, true))
     side.rung->add(wire, &side == &wire->sides[0] ? 0 : 1);

@@ -76,7 +76,7 @@ size_t SessionSet::run(Instant now) {
     work += session->progress(now);
     if (session->next_timeout() != session->timer_due) set_timer(*session, session->next_timeout());
     // The map may have changed under a callback. A session that activated itself while it
-    // ended is in active_ and goes with the next round. One that is being called is kept.
+    // ended is in active_ and goes with the next round. A session that is being called is kept.
     if (session->state() == EndpointState::kClosed && !session->has_work()) {
       if (session->in_call()) activate(*session);
       if (!session->marked_active && !session->has_leftovers()) forget(session);

@@ -121,7 +121,7 @@ Connection::~Connection() {
   disconnect();
   queue_.reset();
   if (id_ == nullptr) return;
-  id_->context = nullptr;  // if it cannot be destroyed, its events are nobody's
+  id_->context = nullptr;  // if destroying fails, later events find no client
   (void)hub_.api().destroy_id(id_);
 }
 
@@ -139,7 +139,7 @@ PeerIdentity Connection::peer_identity() const {
   return PeerIdentity::of_address(id_ != nullptr ? id_->route.addr.dst_addr : nobody);
 }
 
-PeerIdentity Connection::asks(const CmEvent& request) {
+PeerIdentity Connection::requester_of(const CmEvent& request) {
   return PeerIdentity::of_address(request.id->route.addr.dst_addr);
 }
 

@@ -48,8 +48,8 @@ class Connection final : private CmClient, private proto::DirectClient {
   static Result<std::unique_ptr<Connection>> accept(CmHub& hub, DeviceTable& devices,
                                                     const CmEvent& request,
                                                     const wire::Hello& ours);
-  // Whose request it is.
-  static PeerIdentity asks(const CmEvent& request);
+  // The machine that sent a request.
+  static PeerIdentity requester_of(const CmEvent& request);
   // A request for a further queue pair of some connection: of which. Nothing: for a connection.
   static std::optional<LaneToken> lane_asked_of(const CmEvent& request);
   // Refuses a request, and is done with its id.

@@ -60,7 +60,7 @@ void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
     return accept_lane(*token, event);
   if (waiting_.size() >= kMostWaiting) {
     half_open_dropped.add();
-    if (!make_room(Connection::asks(event))) return Connection::refuse(hub_, event);
+    if (!make_room(Connection::requester_of(event))) return Connection::refuse(hub_, event);
   }
   auto accepted = Connection::accept(hub_, *owner_, event, ours_);
   if (!accepted.ok()) {

@@ -93,7 +93,7 @@ TEST_CASE("ten thousand short calls leave nothing behind", "[grpc][soak]") {
   CHECK(after.threads <= before.threads + 16);  // gRPC starts and ends its own as it likes
 }
 
-// How long a channel lives is up to its program.
+// A channel may make more calls than there are stream numbers.
 TEST_CASE("a channel whose numbers of calls run out takes another connection", "[grpc][soak]") {
   struct Restored {
     std::atomic<uint32_t>& limit = grpc::ClientLink::streams_by_connection;
