@@ -11,13 +11,16 @@
  * between the two takes no large ones. */
 #define SLP_LARGE_LOST 8u
 #define SLP_RTT_LIMIT (1000 * (uint64_t)SLP_MILLISECOND)
+/* The least round trip is that of the last one to two spans. A way that has become longer for good
+ * is then no queue any more. Longer than other flows keep a queue filled. */
+#define SLP_MIN_RTT_SPAN (30000 * (uint64_t)SLP_MILLISECOND)
 
 void slp_loss_init(struct slp_session *s)
 {
 	s->next_number = 1;
 	s->srtt = s->config.initial_rtt_ns;
 	s->rttvar = s->srtt / 2;
-	s->min_rtt = SLP_NEVER;
+	s->min_rtt = s->span_min_rtt = s->last_span_min_rtt = SLP_NEVER;
 	s->reorder = SLP_FIRST_REORDER;
 	slp_congestion_init(s);
 	s->loss_due = s->probe_due = SLP_NEVER;
@@ -178,15 +181,26 @@ static void note_size(struct slp_session *s, const struct slp_sent *entry, bool 
 	++s->counters.frames_halved;
 }
 
-static void take_rtt(struct slp_session *s, uint64_t sample, uint64_t age)
+static void note_least(struct slp_session *s, uint64_t sample, uint64_t now)
+{
+	if (now >= s->span_end) {
+		s->last_span_min_rtt = s->span_min_rtt;
+		s->span_min_rtt = SLP_NEVER;
+		s->span_end = now + SLP_MIN_RTT_SPAN;
+	}
+	s->span_min_rtt = slp_min(s->span_min_rtt, sample);
+	s->min_rtt = slp_min(s->span_min_rtt, s->last_span_min_rtt);
+	s->round_min_rtt = slp_min(s->round_min_rtt, sample);
+}
+
+static void take_rtt(struct slp_session *s, uint64_t now, uint64_t sample, uint64_t age)
 {
 	uint64_t adjusted, off;
 
 	if (sample > SLP_RTT_LIMIT)
 		return;
 	s->latest_rtt = sample;
-	s->min_rtt = slp_min(s->min_rtt, sample);
-	s->round_min_rtt = slp_min(s->round_min_rtt, sample);
+	note_least(s, sample, now);
 	/* RFC 9002, 5.3. */
 	adjusted = sample >= s->min_rtt + age ? sample - age : sample;
 	off = s->srtt > adjusted ? s->srtt - adjusted : adjusted - s->srtt;
@@ -335,7 +349,7 @@ enum slp_drop slp_on_ack(struct slp_session *s, uint64_t now, const struct slp_b
 	newest = first_at_least(s, largest);
 	if (newest < s->sent_next && sent_at(s, newest)->number == largest && largest > s->largest_acked &&
 	    sent_at(s, newest)->state != SLP_SENT_DONE && sent_at(s, newest)->time >= s->sample_from)
-		take_rtt(s, now - sent_at(s, newest)->time, age);
+		take_rtt(s, now, now - sent_at(s, newest)->time, age);
 	if (largest >= s->largest_acked) {
 		s->largest_acked = largest;
 		s->acked_run = base->ack_run;

@@ -184,7 +184,9 @@ struct slp_session {
 	uint32_t sources; /* in use, of both kinds: a bit for each, by its turn */
 
 	/* time */
-	uint64_t srtt, rttvar, min_rtt, latest_rtt;
+	uint64_t srtt, rttvar, latest_rtt;
+	uint64_t min_rtt; /* of this span and the one before: SLP_MIN_RTT_SPAN */
+	uint64_t span_min_rtt, last_span_min_rtt, span_end;
 	uint64_t sample_from; /* frames sent before are no measure: time was missing */
 	uint64_t loss_due, probe_due, hello_at;
 	uint32_t backoff, hellos;

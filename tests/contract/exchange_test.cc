@@ -342,6 +342,59 @@ TEST_CASE("what is published here is fetched here without a peer", "[contract][e
   CHECK(context->arena().statistics().outstanding == 0);
 }
 
+TEST_CASE("a buffer that waits at a peer is filled by the step that is published here",
+          "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  Exchanges exchanges(pair);
+  auto ours = exchanges.near.fetch_into({"w", 1}, float_room(*pair.client_context, {100}), soon());
+  pair.settle();  // asked
+  auto published = exchanges.near.publish({"w", 1}, floats(*pair.client_context, {100}, 5),
+                                          {.readers = 1});
+  REQUIRE(published.ok());
+  Placed got = placed(pair, std::move(ours));
+  REQUIRE(got.ok());
+  CHECK(got.value().receipt.path == Path::kLoopback);
+  CHECK(got.value().value.as<float>()[99] == 104);
+  CHECK(pair.until([&] { return published->ready(); }));
+  CHECK(published->readers_done() == 1);
+}
+
+TEST_CASE("a buffer is asked for again when the place here goes to another, and cancelled once",
+          "[contract][exchange]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  Exchanges exchanges(pair);
+  auto room = [&] { return float_room(*pair.client_context, {100}); };
+  auto first = exchanges.near.fetch_into({"w", 1}, room(), soon());
+  auto second = exchanges.near.fetch_into({"v", 1}, room(), soon());
+  pair.settle();
+  auto here = [&](const char* key) {
+    auto published = exchanges.near.publish({key, 1}, floats(*pair.client_context, {100}, 5),
+                                            {.readers = 1});
+    REQUIRE(published.ok());
+    return std::move(*published);
+  };
+  Publication w = here("w"), v = here("v");
+  // The buffers are still on their way back.
+  auto taken = exchanges.near.fetch({"w", 1}, soon());
+  REQUIRE(taken.ready());
+  REQUIRE(taken.take().ok());
+  second.cancel();
+  Placed none = placed(pair, std::move(second));
+  CHECK(none.code() == Code::kCancelled);
+  CHECK(none.take_buffer());
+  CHECK_FALSE(v.ready());
+  CHECK_FALSE(first.ready());
+  auto published = exchanges.far.publish({"w", 1}, floats(*pair.server_context, {100}, 9));
+  REQUIRE(published.ok());
+  Placed got = placed(pair, std::move(first));
+  REQUIRE(got.ok());
+  CHECK(got.value().value.as<float>()[99] == 108);
+  v.retire();
+  published->retire();
+}
+
 TEST_CASE("buffers go round: publish, take back, thaw, fill, publish", "[contract][exchange]") {
   NothingLeftBehind audit;
   Pair pair;

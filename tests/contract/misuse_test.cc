@@ -421,5 +421,66 @@ TEST_CASE("a blocking receive or read that fails gives the buffer back", "[contr
   }
 }
 
+// Waits for everything there is to wait for, once.
+struct Waiter final : CompletionSink {
+  explicit Waiter(Pair& of) : pair(of) {}
+  void on_completion(Completion&& completion) noexcept override {
+    status = completion.status;
+    if (std::exchange(called, true)) return;
+    Context& context = *pair.client_context;
+    Endpoint& client = pair.client;
+    const RemoteKey key{};
+    results.push_back(context.wait(in(10ms)));
+    results.push_back(context.wait_until([] { return false; }, in(10ms)));
+    results.push_back(context.run_until(exchange->fetch({"w", 1}, in(10ms)), in(10ms)).status());
+    results.push_back(client.send_and_wait(7, source, in(10ms)).status());
+    results.push_back(client.receive_and_wait({.tag = 8}, std::move(buffer), in(10ms)).status());
+    results.push_back(client.read_and_wait(key, 0, std::move(buffer), in(10ms)).status());
+    results.push_back(client.write_and_wait(key, 0, source, in(10ms)).status());
+    results.push_back(client.fetch_add_and_wait(key, 0, 1, in(10ms)).status());
+    results.push_back(client.close(in(10ms)));
+  }
+  Pair& pair;
+  Exchange* exchange = nullptr;
+  Tensor source;
+  Buffer buffer;
+  Status status;
+  bool called = false;
+  std::vector<Status> results;
+};
+
+TEST_CASE("waiting inside a completion ends, and where nothing could move it is refused",
+          "[contract][misuse]") {
+  NothingLeftBehind audit;
+  Pair pair;
+  Exchange exchange(*pair.client_context);
+  REQUIRE(exchange.add(pair.client).ok());
+  Waiter waiter(pair);
+  waiter.exchange = &exchange;
+  waiter.source = tensor(*pair.client_context, 100, 1);
+  waiter.buffer = room(*pair.client_context, 100);
+  const PostOptions options{.sink = &waiter, .deadline = soon()};
+  REQUIRE(pair.client.receive({.tag = 1}, room(*pair.client_context, 100), options).ok());
+  REQUIRE(pair.server.send(1, tensor(*pair.server_context, 100, 1)).ok());
+  REQUIRE(pair.until([&] { return waiter.called; }));
+  CHECK(waiter.status.ok());
+  if (path_is_slp() || path_is_module()) {
+    for (const Status& result : waiter.results)
+      CHECK(says(result, Code::kWrongState, "wait after progress() has returned"));
+    CHECK(waiter.buffer);
+    // Nothing is lost.
+    Box& box = pair.box();
+    REQUIRE(
+        pair.server.receive({.tag = 7}, room(*pair.server_context, 100), box.options(1)).ok());
+    CHECK(pair.client.send_and_wait(7, waiter.source, soon()).ok());
+    CHECK(pair.until([&] { return box.all.size() == 1; }));
+    CHECK(pair.client.counters().posted == pair.client.counters().completed);
+  } else {
+    CHECK_FALSE(pair.client);
+  }
+  waiter.source = Tensor();
+  waiter.buffer = Buffer();
+}
+
 }  // namespace
 }  // namespace sluice::test

@@ -66,6 +66,26 @@ TEST_CASE("a round trip that grows to more than twice ends the doubling before a
   CHECK(slp_counters_of(stream.pair.server.session)->resent == 0);
 }
 
+TEST_CASE("a way that has become longer for good is no queue after a minute", "[slp]") {
+  Stream stream;
+  stream.run(90 * kMicrosecond, 3);
+  const auto at_times = [&](uint64_t seconds) {
+    for (uint64_t second = 0; second < seconds; second += 2) {
+      stream.pair.now += 2'000'000 * kMicrosecond;
+      stream.run(600 * kMicrosecond, 3);
+    }
+  };
+  at_times(20);
+  const uint64_t before = stream.window();
+  stream.run(600 * kMicrosecond, 20);
+  CHECK(stream.window() == before);
+  at_times(60);
+  const uint64_t after = stream.window();
+  stream.run(600 * kMicrosecond, 20);
+  CAPTURE(before, after, stream.window());
+  CHECK(stream.window() >= after + 10 * 1400);
+}
+
 TEST_CASE("loss that takes no time is a bad cable's, and the window goes on", "[slp]") {
   Stream stream;
   uint64_t first = stream.window();

@@ -300,7 +300,7 @@ TEST_CASE(
   // Descriptors are back.
   CHECK(all_told);
   CHECK(farewells.size() == 10);
-  for (const Bytes& farewell : farewells) CHECK(bye_code(farewell) == Code::kTryAgain);
+  for (const Bytes& farewell : farewells) CHECK(bye_code(farewell) == Code::kNoMemory);
   CHECK(tries <= 2);
   CHECK(sent == 1);
   CHECK(received == 1);

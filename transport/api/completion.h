@@ -47,8 +47,9 @@ struct Completion {
 };
 
 // Where completions go. Called from Context::progress() only, never inside a post. It may post,
-// cancel, and close or drop endpoints. It may also call progress() or wait, but not for l2 or
-// kmod: until it returns nothing moves there, and no deadline ends an operation.
+// cancel, start to close or drop endpoints, and call progress(). It may also wait, as close() and
+// the blocking twins do; but nothing moves on l2 and kmod until their completions have returned,
+// and in these waiting is refused with kWrongState.
 class CompletionSink {
  public:
   virtual void on_completion(Completion&& completion) noexcept = 0;

@@ -102,7 +102,8 @@ class Endpoint {
   Status revoke(const RemoteKey& key);
 
   // Blocking twins: progress the context until the operation ended; at kPlaced.
-  // Errors: as posting, and the operation's own status.
+  // Errors: as posting, and the operation's own status; kWrongState inside a completion of l2 or
+  // kmod (CompletionSink).
   Result<Receipt> send_and_wait(Tag tag, Tensor segment, Instant deadline);
   struct Received {
     Buffer buffer;  // reshaped to the bytes that came, as uint8
@@ -133,13 +134,17 @@ class Endpoint {
   // Ends at once, without a message to the peer.
   void abort(const Status& why);
   // Orderly end: sent bytes are flushed, the peer is told, every operation completes.
-  // Errors: kTimedOut (aborted at the deadline instead).
+  // Errors: kTimedOut (aborted at the deadline instead); kWrongState inside a completion of l2 or
+  // kmod: the endpoint is open as before, and start_close() may be called.
   Status close(Instant deadline);
 
  private:
   // False: an empty handle, the child of the process that connected, or a second thread.
   bool usable() const { return core_ && !owner_.in_forked_child() && !thread_mark_->elsewhere(); }
   Status unusable() const;
+  class Wait;
+  Result<uint64_t> atomic_and_wait(const RemoteKey& key, uint64_t offset, const Atomic& request,
+                                   Instant deadline);
   std::shared_ptr<EndpointCore> core_;
   Context* context_ = nullptr;
   std::shared_ptr<ThreadMark> thread_mark_;  // of the context, which may be gone

@@ -35,8 +35,28 @@ class Descriptor {
   int fd_ = -1;
 };
 
-// Of nothing: to be given up for another one when there is none left.
-Descriptor spare_descriptor();
+// A descriptor that a listener keeps, to answer callers when there is no other left.
+class DescriptorReserve {
+ public:
+  void fill();  // unless it is full; without effect when there is none left
+  void empty() { kept_.reset(); }
+  // Accepts some of those who wait at `listener`, and calls answer() with the socket of each.
+  template <typename Answer>
+  void turn_away(int listener, Answer&& answer) {
+    for (int i = 0; kept_ && i < kAtOnce; ++i) {
+      Descriptor caller = exchange_for_caller(listener);
+      const bool any = static_cast<bool>(caller);
+      if (any) answer(std::move(caller));
+      fill();
+      if (!any) return;
+    }
+  }
+
+ private:
+  static constexpr int kAtOnce = 16;
+  Descriptor exchange_for_caller(int listener);
+  Descriptor kept_;
+};
 
 // kNoMemory: no descriptor is left for another socket.
 Status no_descriptor(int error);

@@ -96,7 +96,7 @@ FetchRecord* Exchange::take_record(uint64_t step, Buffer destination, Instant de
   record->done = false;
   record->handle = true;
   record->latest = step == kLatest;
-  record->cancelled = record->retired = false;
+  record->cancelled = record->retired = record->asks_anew = false;
   record->waiter = nullptr;
   record->subscription = nullptr;
   record->status = Status();
@@ -232,11 +232,17 @@ void Exchange::refuse_ask(FetchRecord* record, Status why) {
   }
 }
 
+// False: it is not published here, or its places are taken.
 bool Exchange::deliver_locally(FetchRecord* record) {
   for (PublicationRecord* publication : record->entry->published) {
     if (publication->step != record->step) continue;
     if (!publication->has_room()) return false;
-    deliver_local(record, publication);
+    if (record->into && !record->destination) {  // it comes back with the end of the request
+      record->asks_anew = true;
+      record->cancel_asks();
+    } else {
+      deliver_local(record, publication);
+    }
     return true;
   }
   return false;
@@ -295,6 +301,8 @@ void FetchRecord::on_completion(Completion&& completion) noexcept {
     return;
   }
   if (!completion.buffers.empty()) destination = std::move(completion.buffers[0]);
+  if (std::exchange(asks_anew, false) && !completion.status.ok() && !cancelled)
+    return exchange->ask_first(this, false);
   retired = completion.status.code() == Code::kWrongState &&
             completion.status.scope() == Scope::kOperation;
   if (latest) [[unlikely]]

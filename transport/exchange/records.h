@@ -95,6 +95,7 @@ struct FetchRecord final : CompletionSink {
   bool latest = false;
   bool cancelled = false;     // by its holder
   bool retired = false;       // its peer says so of the step
+  bool asks_anew = false;     // once the request to a peer has ended: the step is published here
   PeerEntry* best = nullptr;  // who told the newest step so far, while its serial is best_serial
   uint64_t best_serial = 0;
   uint64_t best_step = 0;

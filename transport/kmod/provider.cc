@@ -191,6 +191,7 @@ Result<std::shared_ptr<EndpointCore>> KmodProvider::make_endpoint(
 
 size_t KmodProvider::progress(Instant now) {
   if (inside_) return 0;
+  ContextCore::LoneTurn lone(context_);
   inside_ = true;
   size_t work = 0;
   // A link that is told of news may wake others.

@@ -16,14 +16,7 @@ constexpr const char* kOrigin = "l2/greeting";
 Status refused(ConstBytes message) {
   wire::Bye bye;
   SLUICE_RETURN_IF_ERROR(wire::decode(message, bye));
-  // These say nothing of what the caller could do.
-  const bool bare = bye.code == Code::kOk || bye.code == Code::kCorrupt;
-  const char* why = bye.code == Code::kUnsupported
-                        ? "refused the connection: it has no version of the protocol that we have; "
-                          "use one version of sluice at both ends"
-                        : proto::why_ended(bye.code);
-  return Status(bare ? Code::kUnreachable : bye.code, Scope::kEndpoint, kOrigin,
-                std::string("the peer ") + why);
+  return proto::refused_by("the peer", bye.code, Scope::kEndpoint, kOrigin);
 }
 
 }  // namespace

@@ -337,6 +337,7 @@ Result<std::shared_ptr<EndpointCore>> L2Provider::make_endpoint(
 size_t L2Provider::progress(Instant now) {
   // A completion may progress the context: the frames that are being handed out come first.
   if (inside_) return 0;
+  ContextCore::LoneTurn lone(context_);
   inside_ = true;
   // A turn in which nothing comes reads no clock: the context's is a few dozen turns old at most.
   Instant exact = now;

@@ -2,21 +2,19 @@
 #ifndef SLUICE_PROTO_BYE_H_
 #define SLUICE_PROTO_BYE_H_
 
+#include <string>
+
 #include <sluice/base/status.h>
 
 namespace sluice::proto {
 
-// To be told as "the peer ...".
-inline const char* why_ended(Code code) {
-  switch (code) {
-    case Code::kTryAgain:
-      return "refused the connection: it has as many as it takes; try again later";
-    case Code::kAccessDenied: return "refused the connection: its program does not accept us";
-    case Code::kUnsupported:
-      return "refused the connection: it requires of a path what this one cannot do";
-    default: return "closed the connection";
-  }
-}
+// In the place of the peer's HELLO: why it refused the connection, and what to do about it.
+// `who` is the peer. Codes that say nothing of what the caller could do become kUnreachable, and
+// kNoMemory, which is the peer's, kTryAgain.
+Status refused_by(const std::string& who, Code code, Scope scope, const char* origin);
+
+// After HELLO. To be told as "the peer ...".
+std::string why_ended(Code code);
 
 }  // namespace sluice::proto
 

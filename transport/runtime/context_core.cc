@@ -120,6 +120,13 @@ Status ContextCore::check_usable() const {
                 "this context is closed; open another with sluice::open_context()");
 }
 
+Status ContextCore::refuse_wait() const {
+  return Status(Code::kWrongState, Scope::kContext, kOrigin,
+                "inside a completion of l2:// or kmod:// nothing moves on that path, so a wait might "
+                "never end; post the operation and let its completion go on, or wait after "
+                "progress() has returned");
+}
+
 // For progress(), which has no Status to return: logs the misuse, and returns 0.
 size_t ContextCore::say_second_thread() {
   static LogThrottle throttle;
@@ -374,6 +381,7 @@ Status ContextCore::wait_for_work(Instant deadline, WaitGate* gate) {
   SLUICE_RETURN_IF_ERROR(owner_.check());
   std::optional<ThreadMark::Inside> inside(std::in_place, *thread_mark_);
   if (!inside->alone()) return ThreadMark::refusal();
+  SLUICE_RETURN_IF_ERROR(may_wait());
   if (waiting_ == Waiting::kSpin) {
     if (progress() > 0) return Status();  // ends the sleep of a foreign loop
     while (!spin(deadline)) {

@@ -72,6 +72,26 @@ class ContextCore final : public Context {
   // Tells calls from a second thread; shared with endpoints, which may outlive the context.
   const std::shared_ptr<ThreadMark>& thread_mark() const { return thread_mark_; }
 
+  // While a path's turn cannot be taken inside itself: its completions may not wait.
+  class LoneTurn {
+   public:
+    explicit LoneTurn(ContextCore& context)
+        : context_(context), before_(std::exchange(context.in_lone_turn_, true)) {}
+    ~LoneTurn() { context_.in_lone_turn_ = before_; }
+    LoneTurn(const LoneTurn&) = delete;
+    LoneTurn& operator=(const LoneTurn&) = delete;
+
+   private:
+    ContextCore& context_;
+    const bool before_;
+  };
+  // Errors: kWrongState (inside such a turn).
+  Status may_wait() const {
+    if (!in_lone_turn_) [[likely]]
+      return Status();
+    return refuse_wait();
+  }
+
   // True if this thread, judged by its last waits, will sleep and not poll once it has nothing to
   // do. A message must then wake it. A hint. Cost: a few ns.
   bool sleeps_when_idle() const {
@@ -96,6 +116,7 @@ class ContextCore final : public Context {
   size_t poll_turn();
   Status wait_for_work(Instant deadline, WaitGate* gate);
   size_t say_second_thread();
+  Status refuse_wait() const;
   void close_listeners();
   void forget(const internal::OpenListener* listener);
   size_t poll_events(int timeout_ms);
@@ -138,6 +159,7 @@ class ContextCore final : public Context {
   bool foreign_loop_ = false;  // the last to sleep was not wait()
   bool many_cpus_ = false;
   bool closed_ = false;      // close() was called
+  bool in_lone_turn_ = false;
   bool polled_out_ = false;  // the last spin used its whole budget without success
   uint32_t vain_spins_ = 0;  // fruitless ones in a row
   static constexpr uint32_t kEventsPerCheck = 64;

@@ -1,51 +1,60 @@
 #include <sluice/api/endpoint.h>
 
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include <sluice/runtime/context_core.h>
 #include <sluice/spi/endpoint_core.h>
 
 namespace sluice {
-namespace {
 
-// Waits for exactly one completion.
-struct OneCompletion final : CompletionSink {
+// A blocking call: one operation from its post to its end, to which no other thread comes between.
+class Endpoint::Wait final : public CompletionSink {
+ public:
+  explicit Wait(const Endpoint& endpoint) : endpoint_(endpoint) {
+    if (endpoint.core_) inside_.emplace(*endpoint.thread_mark_);
+  }
   void on_completion(Completion&& completion) noexcept override {
-    value = std::move(completion);
-    done = true;
+    completion_ = std::move(completion);
+    done_ = true;
   }
-  Completion value;
-  bool done = false;
+  // Before the post. An endpoint that is closed, perhaps with its context, is left to the post.
+  Status allowed() const {
+    if (!endpoint_.usable()) return endpoint_.unusable();
+    if (endpoint_.core_->state() == EndpointState::kClosed) return Status();
+    return ContextCore::of(*endpoint_.context_).may_wait();
+  }
+  PostOptions options(Instant deadline) {
+    return {.sink = this, .deadline = deadline, .level = Level::kPlaced};
+  }
+  // The operation ends by its own deadline, so the wait needs none.
+  Status finish() {
+    SLUICE_RETURN_IF_ERROR(endpoint_.context_->wait_until([&] { return done_; }, kNever));
+    return completion_.status;
+  }
+  // What came; on failure the buffer goes back to `into`.
+  Result<Received> received(Buffer& into) {
+    Status status = finish();
+    if (!status.ok()) {
+      if (!completion_.buffers.empty()) into = std::move(completion_.buffers[0]);
+      return status;
+    }
+    Received out{.buffer = std::move(completion_.buffers[0]),
+                 .tag = completion_.tag,
+                 .receipt = completion_.receipt};
+    // Cannot fail: the bytes came into this very buffer.
+    (void)out.buffer.reshape(TensorDescriptor::bytes(completion_.receipt.bytes));
+    return out;
+  }
+  const Completion& completion() const { return completion_; }
+
+ private:
+  const Endpoint& endpoint_;
+  std::optional<ThreadMark::Inside> inside_;
+  Completion completion_;
+  bool done_ = false;
 };
-
-PostOptions options_for(OneCompletion& sink, Instant deadline) {
-  return {.sink = &sink, .deadline = deadline, .level = Level::kPlaced};
-}
-
-// The operation ends by its own deadline, so the wait needs none.
-Status finish(Context& context, OneCompletion& sink) {
-  SLUICE_RETURN_IF_ERROR(context.wait_until([&] { return sink.done; }, kNever));
-  return sink.value.status;
-}
-
-// What came; on failure the buffer goes back to `into`.
-Result<Endpoint::Received> received(Context& context, OneCompletion& sink, Buffer& into) {
-  Status status = finish(context, sink);
-  Completion& completion = sink.value;
-  if (!status.ok()) {
-    if (!completion.buffers.empty()) into = std::move(completion.buffers[0]);
-    return status;
-  }
-  Endpoint::Received out{.buffer = std::move(completion.buffers[0]),
-                         .tag = completion.tag,
-                         .receipt = completion.receipt};
-  // Cannot fail: the bytes came into this very buffer.
-  (void)out.buffer.reshape(TensorDescriptor::bytes(completion.receipt.bytes));
-  return out;
-}
-
-}  // namespace
 
 Endpoint::Endpoint(std::shared_ptr<EndpointCore> core, Context* context)
     : core_(std::move(core)),
@@ -158,32 +167,36 @@ Result<OperationId> Endpoint::write(const RemoteKey& key, uint64_t offset, Tenso
 }
 
 Result<Receipt> Endpoint::send_and_wait(Tag tag, Tensor segment, Instant deadline) {
-  OneCompletion sink;
-  SLUICE_RETURN_IF_ERROR(send(tag, std::move(segment), options_for(sink, deadline)));
-  SLUICE_RETURN_IF_ERROR(finish(*context_, sink));
-  return sink.value.receipt;
+  Wait wait(*this);
+  SLUICE_RETURN_IF_ERROR(wait.allowed());
+  SLUICE_RETURN_IF_ERROR(send(tag, std::move(segment), wait.options(deadline)));
+  SLUICE_RETURN_IF_ERROR(wait.finish());
+  return wait.completion().receipt;
 }
 
 Result<Endpoint::Received> Endpoint::receive_and_wait(TagMatch match, Buffer&& into,
                                                       Instant deadline) {
-  OneCompletion sink;
-  SLUICE_RETURN_IF_ERROR(receive(match, std::move(into), options_for(sink, deadline)));
-  return received(*context_, sink, into);
+  Wait wait(*this);
+  SLUICE_RETURN_IF_ERROR(wait.allowed());
+  SLUICE_RETURN_IF_ERROR(receive(match, std::move(into), wait.options(deadline)));
+  return wait.received(into);
 }
 
 Result<Receipt> Endpoint::write_and_wait(const RemoteKey& key, uint64_t offset, Tensor from,
                                          Instant deadline) {
-  OneCompletion sink;
-  SLUICE_RETURN_IF_ERROR(write(key, offset, std::move(from), options_for(sink, deadline)));
-  SLUICE_RETURN_IF_ERROR(finish(*context_, sink));
-  return sink.value.receipt;
+  Wait wait(*this);
+  SLUICE_RETURN_IF_ERROR(wait.allowed());
+  SLUICE_RETURN_IF_ERROR(write(key, offset, std::move(from), wait.options(deadline)));
+  SLUICE_RETURN_IF_ERROR(wait.finish());
+  return wait.completion().receipt;
 }
 
 Result<Endpoint::Received> Endpoint::read_and_wait(const RemoteKey& key, uint64_t offset,
                                                    Buffer&& into, Instant deadline) {
-  OneCompletion sink;
-  SLUICE_RETURN_IF_ERROR(read(key, offset, std::move(into), options_for(sink, deadline)));
-  return received(*context_, sink, into);
+  Wait wait(*this);
+  SLUICE_RETURN_IF_ERROR(wait.allowed());
+  SLUICE_RETURN_IF_ERROR(read(key, offset, std::move(into), wait.options(deadline)));
+  return wait.received(into);
 }
 
 Result<OperationId> Endpoint::atomic(const RemoteKey& key, uint64_t offset, const Atomic& request,
@@ -193,29 +206,27 @@ Result<OperationId> Endpoint::atomic(const RemoteKey& key, uint64_t offset, cons
   return core_->post_atomic(key, offset, request, result, options);
 }
 
-namespace {
-Result<uint64_t> atomic_and_wait(Endpoint& endpoint, const RemoteKey& key, uint64_t offset,
-                                 const Atomic& request, Instant deadline) {
+Result<uint64_t> Endpoint::atomic_and_wait(const RemoteKey& key, uint64_t offset,
+                                           const Atomic& request, Instant deadline) {
+  Wait wait(*this);
+  SLUICE_RETURN_IF_ERROR(wait.allowed());
   // The context may be gone, and the endpoint closed with it.
-  if (!endpoint || endpoint.state() == EndpointState::kClosed) {
+  if (state() == EndpointState::kClosed) {
     return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint",
                   "the endpoint is closed; connect again");
   }
   SLUICE_TRY(Buffer result,
-             endpoint.context().arena().allocate(sizeof(uint64_t), {.for_receive = true}));
-  OneCompletion sink;
-  SLUICE_RETURN_IF_ERROR(
-      endpoint.atomic(key, offset, request, std::move(result), options_for(sink, deadline)));
-  SLUICE_RETURN_IF_ERROR(finish(endpoint.context(), sink));
+             context_->arena().allocate(sizeof(uint64_t), {.for_receive = true}));
+  SLUICE_RETURN_IF_ERROR(atomic(key, offset, request, std::move(result), wait.options(deadline)));
+  SLUICE_RETURN_IF_ERROR(wait.finish());
   uint64_t before;
-  std::memcpy(&before, sink.value.buffers[0].data(), sizeof(before));
+  std::memcpy(&before, wait.completion().buffers[0].data(), sizeof(before));
   return before;
 }
-}  // namespace
 
 Result<uint64_t> Endpoint::fetch_add_and_wait(const RemoteKey& key, uint64_t offset, uint64_t add,
                                               Instant deadline) {
-  return atomic_and_wait(*this, key, offset, {.kind = Atomic::Kind::kFetchAdd, .operand = add},
+  return atomic_and_wait(key, offset, {.kind = Atomic::Kind::kFetchAdd, .operand = add},
                          deadline);
 }
 
@@ -223,7 +234,7 @@ Result<uint64_t> Endpoint::compare_swap_and_wait(const RemoteKey& key, uint64_t 
                                                  uint64_t expected, uint64_t desired,
                                                  Instant deadline) {
   return atomic_and_wait(
-      *this, key, offset,
+      key, offset,
       {.kind = Atomic::Kind::kCompareSwap, .operand = desired, .expected = expected}, deadline);
 }
 
@@ -233,8 +244,10 @@ Status Endpoint::close(Instant deadline) {
     core_.reset();
     return forked;
   }
+  const bool over = core_->state() == EndpointState::kClosed;  // perhaps with its context
+  if (!over) SLUICE_RETURN_IF_ERROR(ContextCore::of(*context_).may_wait());
   core_->drop_unexpected();
-  if (core_->state() == EndpointState::kClosed) {  // perhaps with its context
+  if (over) {
     core_.reset();
     return Status();
   }

@@ -7,6 +7,8 @@
 #include <span>
 #include <utility>
 
+#include <sluice/proto/bye.h>
+
 #include "transport/shm/packet.h"
 
 namespace sluice::shm {
@@ -25,24 +27,7 @@ Result<wire::Hello> read_hello(std::span<const std::byte> bytes, const wire::Hel
   if (header.type == wire::MessageType::kBye) {
     wire::Bye bye;
     SLUICE_RETURN_IF_ERROR(wire::decode(bytes, bye));
-    const char* why = "the peer refused the connection";
-    if (bye.code == Code::kTryAgain)
-      why = "the peer refused the connection: it has as many as it takes; try again later";
-    if (bye.code == Code::kTimedOut)
-      why =
-          "the peer refused the connection: it meets too many callers at once, or its program does "
-          "not accept() them; try again later";
-    if (bye.code == Code::kNoMemory) {
-      return failure(Code::kTryAgain,
-                     "the peer refused the connection: its process has no descriptor or no memory "
-                     "for it; raise ulimit -n there, or try again later");
-    }
-    // An older one says so of a region of another layout.
-    if (bye.code == Code::kCorrupt || bye.code == Code::kUnsupported)
-      why =
-          "the peer refused our HELLO or our control region; both ends need the same version of "
-          "sluice";
-    return failure(bye.code == Code::kOk ? Code::kUnreachable : bye.code, why);
+    return proto::refused_by("the peer", bye.code, Scope::kEndpoint, kOrigin);
   }
   if (header.type != wire::MessageType::kHello)
     return failure(Code::kCorrupt, "the peer did not begin with HELLO");

@@ -80,7 +80,6 @@ class RendezvousListener final : public EventHandler {
   Status begin(const std::string& name);
   void accept_some();
   void pause_accepting();
-  void turn_away_with_reserve();
   void accept_one(int fd);
   // `logged`: the finder of the limit has logged it.
   void refuse(int fd, const PeerUser& peer, const Status& why, bool logged = false);
@@ -98,7 +97,7 @@ class RendezvousListener final : public EventHandler {
   wire::Hello ours_;
   RendezvousOptions options_;
   Descriptor fd_;
-  Descriptor reserve_;  // closed when there is no other, for those who must be told so
+  DescriptorReserve reserve_;
   std::unique_ptr<Alarm> alarm_;
   std::vector<std::unique_ptr<HalfOpen>> half_open_;  // oldest first
   std::vector<std::unique_ptr<HalfOpen>> forgotten_;  // until their event is over

@@ -31,8 +31,6 @@ constexpr size_t kMostMet = 128;
 constexpr int kBacklog = 128;
 // Where the process has no descriptor left, it looks again this often.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
-// Those who wait are told so, this many each time.
-constexpr int kTurnedAwayPerPause = 16;
 // Users of whom it is remembered that a refusal was logged.
 constexpr size_t kMostTold = 256;
 
@@ -142,7 +140,7 @@ Status RendezvousListener::begin(const std::string& name) {
   SLUICE_RETURN_IF_ERROR(alarm_->open());
   SLUICE_RETURN_IF_ERROR(context_.watch(fd.value(), EPOLLIN, this));
   fd_ = std::move(fd);
-  reserve_ = spare_descriptor();
+  reserve_.fill();
   return Status();
 }
 
@@ -195,22 +193,12 @@ void RendezvousListener::pause_accepting() {
         "no descriptor for a shared-memory peer; raise ulimit -n (further cases are counted in "
         "shm.accepting_paused)");
   paused.add();
-  turn_away_with_reserve();
+  reserve_.turn_away(fd_.value(), [&](Descriptor caller) {
+    const Socket socket(caller.release());
+    refuse(socket.fd(), {}, failure(Code::kNoMemory, "no descriptor"), true);
+  });
   (void)context_.rewatch(fd_.value(), 0, this);
   paused_until_ = after(context_.now(), kAcceptPause);
-}
-
-void RendezvousListener::turn_away_with_reserve() {
-  for (int i = 0; reserve_ && i < kTurnedAwayPerPause; ++i) {
-    reserve_.reset();
-    const int fd = ::accept4(fd_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
-      const Socket socket(fd);
-      refuse(fd, {}, failure(Code::kNoMemory, "no descriptor"), true);
-    }
-    reserve_ = spare_descriptor();
-    if (fd < 0) return;
-  }
 }
 
 void RendezvousListener::accept_one(int fd) {
@@ -258,7 +246,7 @@ void RendezvousListener::ring_alarm() {
   }
   if (paused_until_ <= now) {
     paused_until_ = kNever;
-    if (!reserve_) reserve_ = spare_descriptor();
+    reserve_.fill();
     (void)context_.rewatch(fd_.value(), EPOLLIN, this);
   }
   set_alarm();

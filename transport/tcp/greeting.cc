@@ -10,6 +10,7 @@
 
 #include <sluice/base/counters.h>
 #include <sluice/base/fault_point.h>
+#include <sluice/proto/bye.h>
 #include <sluice/runtime/call_pauses.h>
 #include <sluice/runtime/event_wait.h>
 #include <sluice/runtime/identity.h>
@@ -91,23 +92,6 @@ Task<Result<Descriptor>> connect_any(Awaits& awaits, const Address& address, Ins
   co_return last;
 }
 
-Status peer_refused(const Address& address, Code code) {
-  std::string who = address.to_string() + " refused the connection: ";
-  const char* why =
-      code == Code::kUnsupported    ? "it does not speak our protocol version or this path"
-      : code == Code::kTryAgain     ? "it has as many connections as it takes, or no descriptor "
-                                      "for one more; try again later"
-      : code == Code::kAccessDenied ? "its program does not accept us (ListenOptions::accept there)"
-      : code == Code::kCorrupt      ? "it did not understand our HELLO"
-      : code == Code::kTimedOut     ? "it greets too many peers at once, or we were too slow to "
-                                      "greet; try again later"
-      : code == Code::kUnreachable  ? "it stopped listening, or we were to join a connection that "
-                                      "has ended; connect again"
-                                    : "no reason that we know; its log may say one";
-  if (code == Code::kOk || code == Code::kCorrupt) code = Code::kUnreachable;
-  return Status(code, Scope::kOperation, kOrigin, who + why);
-}
-
 // `Message`: what the answer is, if it is no refusal.
 template <typename Message>
 Status decode_answer(const Address& address, const Glimpse& glimpse, wire::MessageType type,
@@ -115,7 +99,7 @@ Status decode_answer(const Address& address, const Glimpse& glimpse, wire::Messa
   if (glimpse.common.type == wire::MessageType::kBye) {
     wire::Bye bye;
     SLUICE_RETURN_IF_ERROR(wire::decode(glimpse.header, bye));
-    return peer_refused(address, bye.code);
+    return proto::refused_by(address.to_string(), bye.code, Scope::kOperation, kOrigin);
   }
   if (glimpse.common.type != type) {
     return Status(Code::kCorrupt, Scope::kOperation, kOrigin,

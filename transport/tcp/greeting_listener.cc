@@ -25,8 +25,6 @@ constexpr size_t kAcceptsPerRound = 64;
 constexpr Duration kAcceptTime = std::chrono::microseconds(500);
 // Late greetings ended in one go: each costs a few system calls.
 constexpr size_t kLatePerRound = 32;
-// Without descriptors: how many of those who wait are told so in one go.
-constexpr size_t kTurnedAwayPerRound = 16;
 // After a lack of descriptors: when to try again.
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
@@ -98,7 +96,7 @@ Result<std::unique_ptr<GreetingListener>> GreetingListener::open(ContextCore& co
   if (!listener->fd_) return last;
   listener->address_ = address;
   listener->address_.port = local_address(listener->fd_.value()).port();
-  listener->reserve_ = spare_descriptor();
+  listener->reserve_.fill();
   SLUICE_RETURN_IF_ERROR(context.watch(listener->fd_.value(), EPOLLIN | EPOLLET, listener.get()));
   return listener;
 }
@@ -109,7 +107,7 @@ void GreetingListener::close() {
   if (!fd_) return;
   context_.unwatch(fd_.value(), this);
   fd_.reset();
-  reserve_.reset();
+  reserve_.empty();
   while (!half_open_.empty()) refuse(detach(half_open_.front()), Code::kUnreachable);
   while (!ready_.empty()) {
     refuse(ready_.front().take_fd(), Code::kUnreachable);
@@ -142,7 +140,7 @@ size_t GreetingListener::progress(Instant now) {
   if (retry_accept_ <= now) {
     retry_accept_ = kNever;
     more_to_accept_ = true;
-    if (!reserve_) reserve_ = spare_descriptor();
+    reserve_.fill();
   }
   if (has_work()) work += accept_some();
   return work;
@@ -193,25 +191,13 @@ void GreetingListener::out_of_descriptors(Instant now, int os_error) {
                     " cannot accept: " + descriptor_error(kOrigin, os_error).to_string() +
                     " (more of this is counted in " + accepts_failed.name() + ")");
   if (silent_ > 0 && evict_oldest(greediest())) return;  // the next round accepts
-  turn_away_with_reserve();
+  reserve_.turn_away(fd_.value(), [&](Descriptor caller) {
+    turned_away.add();
+    greetings_refused.add();
+    refuse(std::move(caller), Code::kNoMemory);
+  });
+  reserve_.fill();
   retry_accept_ = after(now, kAcceptPause);
-}
-
-// Every caller in the kernel's queue gets an answer.
-void GreetingListener::turn_away_with_reserve() {
-  for (size_t i = 0; reserve_ && i < kTurnedAwayPerRound; ++i) {
-    reserve_.reset();
-    Descriptor fd(::accept4(fd_.value(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const bool any = static_cast<bool>(fd);
-    if (any) {
-      turned_away.add();
-      greetings_refused.add();
-      refuse(std::move(fd), Code::kTryAgain);
-    }
-    reserve_ = spare_descriptor();
-    if (!any) return;
-  }
-  if (!reserve_) reserve_ = spare_descriptor();
 }
 
 // The address with most connections that have said nothing; of several with as many, that of the

@@ -110,7 +110,6 @@ class GreetingListener final : public EventHandler {
   bool evict_oldest(const PeerIdentity& of);
   PeerIdentity greediest() const;
   void out_of_descriptors(Instant now, int os_error);
-  void turn_away_with_reserve();
   void look(HalfOpen& peer, uint32_t epoll_events);
   bool answer_hello(HalfOpen& peer, const Glimpse& glimpse);
   Result<proto::ConnectionTicket> admit(HalfOpen& peer, const wire::Hello& ours,
@@ -126,8 +125,7 @@ class GreetingListener final : public EventHandler {
   PrepareHello prepare_;
   Address address_;
   Descriptor fd_;
-  // Given up to answer somebody when the process has no descriptor left.
-  Descriptor reserve_;
+  DescriptorReserve reserve_;
   // Those that have said nothing yet: by address, and in all.
   std::unordered_map<PeerIdentity, size_t, proto::OpenConnections::Hash> half_open_by_;
   size_t silent_ = 0;
