@@ -46,6 +46,10 @@ bool over(uint64_t length, int64_t limit) {
   return limit >= 0 && length > static_cast<uint64_t>(limit);
 }
 
+::grpc::Status does_not_parse() {
+  return ::grpc::Status(::grpc::StatusCode::INTERNAL, "the message does not parse");
+}
+
 // Whether the object is a local one of a caller of this thread's.
 bool on_own_stack(const void* object) {
   struct Range {
@@ -78,7 +82,7 @@ ClientCall::ClientCall(std::shared_ptr<ClientLink> link, ::grpc::experimental::C
 void ClientCall::intercept(Batch* batch) {
   if (has(batch, Hook::PRE_SEND_CANCEL)) {
     link_->post([self = shared_from_this()] {
-      self->decide(false);
+      self->decide(self->link_->forced());
       self->finish_here(::grpc::Status(::grpc::StatusCode::CANCELLED, "CANCELLED"));
     });
     return;
@@ -213,14 +217,14 @@ Frame ClientCall::headers(Batch* batch) const {
 
 // On the thread that gets the message: parsing a large one is not the context thread's business.
 void ClientCall::parse_late(Batch* batch) {
+  if (!late_.Valid()) return;
   void* message = batch->GetRecvMessage();
-  if (message == nullptr || !late_.Valid()) return;
-  if (deliver(late_, message)) return;
-  const ::grpc::Status broken(::grpc::StatusCode::INTERNAL, "the message does not parse");
-  if (has(batch, Hook::POST_RECV_STATUS)) {
-    *batch->GetRecvStatus() = broken;
-  } else {
-    link_->post([self = shared_from_this(), broken] { self->finish_here(broken); });
+  const bool whole = message == nullptr || deliver(late_, message);
+  late_.Clear();
+  if (!has(batch, Hook::POST_RECV_STATUS)) {
+    link_->post([self = shared_from_this(), whole] { self->on_parsed(whole); });
+  } else if (!whole) {
+    *batch->GetRecvStatus() = does_not_parse();
   }
 }
 
@@ -232,7 +236,8 @@ void ClientCall::start(Frame headers, Write first) {
   if (finished_) return advance();
   if (!fits(headers)) {
     return finish_here(::grpc::Status(::grpc::StatusCode::RESOURCE_EXHAUSTED,
-                                      "metadata larger than the 16 KiB that a bridged call has"));
+                                      "metadata larger than the 16 KiB that a bridged call has, or "
+                                      "a method name larger than 1 KiB"));
   }
   if (deadline_ != kNever) {
     const Duration left = deadline_ - now();
@@ -308,7 +313,7 @@ bool ClientCall::satisfied(const Wants& wants) const {
   const bool over = finished_ && (messages_.empty() || ended_here_);
   if (wants.message && !ready && !over) return false;
   if (!wants.status) return true;
-  return finished_ && (ended_here_ || messages_.size() <= (wants.message ? 1u : 0u));
+  return finished_ && !parsing_ && (ended_here_ || messages_.size() <= (wants.message ? 1u : 0u));
 }
 
 void ClientCall::advance() {
@@ -349,17 +354,31 @@ void ClientCall::take_message(Batch* batch, bool with_status) {
     link_->connection()->send({.kind = FrameKind::kWindow, .stream = stream_, .count = 1});
   if (with_status || bytes.Length() > kParseHereBytes) {
     late_.Swap(&bytes);
+    parsing_ = !with_status;
     return;
   }
   if (deliver(bytes, batch->GetRecvMessage())) return;
   batch->FailHijackedRecvMessage();
-  link_->post([self = shared_from_this()] {
-    self->finish_here(::grpc::Status(::grpc::StatusCode::INTERNAL, "the message does not parse"));
-  });
+  parsing_ = true;
+  link_->post([self = shared_from_this()] { self->on_parsed(false); });
+}
+
+void ClientCall::on_parsed(bool whole) {
+  parsing_ = false;
+  whole ? advance() : end_broken();
+}
+
+// Of a message that does not parse. The status may have come, and nobody has seen it.
+void ClientCall::end_broken() {
+  if (!finished_) return finish_here(does_not_parse());
+  status_ = does_not_parse();
+  ended_here_ = true;
+  messages_.clear();
+  advance();
 }
 
 void ClientCall::on_frame(const Frame& frame) {
-  if (finished_) return;
+  if (finished_ || ending_) return;
   switch (frame.kind) {
     case FrameKind::kInitialMetadata:
       if (metadata_came_) break;
@@ -398,6 +417,7 @@ void ClientCall::on_message(const Frame& frame) {
            }
            incoming->bytes.Swap(&bytes);
            incoming->ready = true;
+           self->end_if_all_came();
            self->advance();
          });
 }
@@ -407,12 +427,23 @@ void ClientCall::on_status(const Frame& frame) {
   const auto code = frame.code <= static_cast<uint32_t>(::grpc::StatusCode::UNAUTHENTICATED)
                         ? static_cast<::grpc::StatusCode>(frame.code)
                         : ::grpc::StatusCode::UNKNOWN;
-  finish(code == ::grpc::StatusCode::OK ? ::grpc::Status()
-                                        : ::grpc::Status(code, frame.text, frame.details));
+  ending_ = code == ::grpc::StatusCode::OK ? ::grpc::Status()
+                                           : ::grpc::Status(code, frame.text, frame.details);
+  end_if_all_came();
+}
+
+// What the server lent comes after its status. Until then the call has a connection, a deadline and
+// an end if either is over.
+void ClientCall::end_if_all_came() {
+  if (!ending_ || finished_) return;
+  for (const auto& message : messages_) {
+    if (!message->ready) return;
+  }
+  finish(*ending_);
 }
 
 void ClientCall::on_deadline() {
-  decide(false);  // gRPC itself ends a call that never left
+  decide(link_->forced());  // else gRPC itself ends a call that never left
   finish_here(::grpc::Status(::grpc::StatusCode::DEADLINE_EXCEEDED, "Deadline Exceeded"));
 }
 

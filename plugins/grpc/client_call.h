@@ -73,6 +73,8 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   void wait_here(const Wants& wants, Opening opening);
   Frame headers(Batch* batch) const;
   void parse_late(Batch* batch);
+  void on_parsed(bool whole);
+  void end_broken();
 
   void start(Frame headers, Write first);
   void write(Write write);
@@ -87,6 +89,7 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   void take_message(Batch* batch, bool with_status);
   void on_message(const Frame& frame);
   void on_status(const Frame& frame);
+  void end_if_all_came();
   void finish(const ::grpc::Status& status);
 
   const std::shared_ptr<ClientLink> link_;
@@ -108,6 +111,8 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   std::atomic<bool> finished_{false};        // read by others in abandon()
   ContextThread::Waiter* waiter_ = nullptr;  // a caller that waits, instead of a batch that goes on
   ::grpc::Status status_;
+  // What the server ended it with, while messages that it lent are still to come.
+  std::optional<::grpc::Status> ending_;
   bool metadata_came_ = false;
   Metadata initial_, trailing_;  // gRPC is shown references to them
   std::deque<std::shared_ptr<Incoming>> messages_;
@@ -116,6 +121,7 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   uint64_t bytes_under_way_ = 0;
   std::vector<Wants> wants_;
   ::grpc::ByteBuffer late_;  // parsed by the thread that receives it; one at a time
+  bool parsing_ = false;     // it is one of a stream: the status waits
 };
 
 }  // namespace sluice::grpc

@@ -72,7 +72,8 @@ void ClientLink::hold(std::shared_ptr<ClientCall> call) {
   if (route != Route::kWait) return call->decide(route == Route::kBridge);
   if (call->deadline() != kNever) deadlines_.emplace(call->deadline(), call);
   held_.push_back(std::move(call));
-  if (state_.load() != State::kSeeking) seek();
+  const State state = state_.load();
+  if (state != State::kSeeking && state != State::kLeaving) seek();
 }
 
 void ClientLink::seek() {
@@ -165,8 +166,15 @@ uint32_t ClientLink::add(const std::shared_ptr<ClientCall>& call) {
 }
 
 void ClientLink::go_away() {
-  going_away_ = true;
-  settle(State::kPlain, std::chrono::seconds(1));
+  if (std::exchange(going_away_, true)) return;
+  const bool up = state_.load() == State::kUp;
+  if (!up) why_down_ = "the server's listener is shutting down";
+  // Where no call may go by gRPC's own connection, they wait.
+  if (up && forced()) {
+    state_ = State::kLeaving;
+  } else {
+    settle(State::kPlain, kTryAgain);
+  }
   if (calls_.empty()) connection_->close();
 }
 
@@ -185,6 +193,7 @@ void ClientLink::on_frame(const Frame& frame) {
     case FrameKind::kWelcome:
       if (frame.version != kBridgeVersion) return connection_->refuse("another version");
       welcome_deadline_ = kNever;
+      why_down_.clear();
       settle(State::kUp, Duration(0));
       return;
     case FrameKind::kGoAway: return go_away();
@@ -200,6 +209,7 @@ void ClientLink::on_frame(const Frame& frame) {
 }
 
 void ClientLink::on_closed(const Status& why) {
+  const bool leaving = state_.load() == State::kLeaving;
   const bool was_up = state_.load() == State::kUp || going_away_;
   going_away_ = false;
   welcome_deadline_ = kNever;
@@ -210,7 +220,11 @@ void ClientLink::on_closed(const Status& why) {
     log(LogLevel::kInfo, "grpc: " + why_down_);
   }
   std::unique_ptr<Connection> ended = std::move(connection_);
-  settle(was_up ? State::kUnknown : State::kPlain, was_up ? Duration(0) : kAskAgain);
+  if (leaving && !held_.empty()) {
+    seek();
+  } else {
+    settle(was_up ? State::kUnknown : State::kPlain, was_up ? Duration(0) : kAskAgain);
+  }
   auto calls = std::move(calls_);
   calls_.clear();
   for (auto& [stream, call] : calls) {

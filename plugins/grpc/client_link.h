@@ -69,7 +69,13 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   static inline std::atomic<uint32_t> streams_by_connection{uint32_t{1} << 31};
 
  private:
-  enum class State : uint8_t { kUnknown, kSeeking, kUp, kPlain };
+  enum class State : uint8_t {
+    kUnknown,
+    kSeeking,
+    kUp,
+    kLeaving,  // calls wait for the end of a connection that takes no new ones; the next is sought
+    kPlain,
+  };
   struct Search;
 
   void seek();
@@ -95,7 +101,8 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   std::multimap<Instant, std::weak_ptr<ClientCall>> deadlines_;
   Instant welcome_deadline_ = kNever;
   uint32_t next_stream_ = 1;
-  bool going_away_ = false, warned_ = false;
+  bool going_away_ = false;  // the connection takes no new calls
+  bool warned_ = false;
   std::string why_down_;
 };
 

@@ -30,6 +30,12 @@ std::map<std::string, std::shared_ptr<Announcer>> attaching;
 
 class HoldReactor final : public ::grpc::ServerWriteReactor<ByteBuffer> {
  public:
+  // A server waits for such calls when it shuts down.
+  explicit HoldReactor(bool own) {
+    if (!own)
+      Finish(::grpc::Status(::grpc::StatusCode::PERMISSION_DENIED,
+                            "for the server's own process alone"));
+  }
   void OnCancel() override { Finish(::grpc::Status::CANCELLED); }
   void OnDone() override { delete this; }
 };
@@ -45,10 +51,11 @@ class Discovery final : public ::grpc::Service {
                       ByteBuffer* answer) { return find(context, *question, answer); }));
     AddMethod(new ::grpc::internal::RpcServiceMethod(
         kHoldMethod, ::grpc::internal::RpcMethod::SERVER_STREAMING, nullptr));
-    MarkMethodCallback(
-        1,
-        new ::grpc::internal::CallbackServerStreamingHandler<ByteBuffer, ByteBuffer>(
-            [](::grpc::CallbackServerContext*, const ByteBuffer*) { return new HoldReactor(); }));
+    MarkMethodCallback(1,
+                       new ::grpc::internal::CallbackServerStreamingHandler<ByteBuffer, ByteBuffer>(
+                           [](::grpc::CallbackServerContext* context, const ByteBuffer*) {
+                             return new HoldReactor(context->peer() == kPeerInProcess);
+                           }));
   }
 
  private:

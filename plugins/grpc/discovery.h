@@ -18,8 +18,10 @@
 namespace sluice::grpc {
 
 inline constexpr char kFindMethod[] = "/sluice.grpc.v1.Discovery/Find";
-// Ends when the server shuts down, and not before.
+// Ends when the server shuts down, and not before. For the server's own process alone.
 inline constexpr char kHoldMethod[] = "/sluice.grpc.v1.Discovery/Hold";
+// What gRPC says of the caller on a server's in-process channel, which the listener calls by.
+inline constexpr char kPeerInProcess[] = "unknown";
 
 // What gRPC proved of a caller: as ::grpc::AuthContext has it; none if it is not authenticated.
 using Properties = std::vector<std::pair<std::string, std::string>>;

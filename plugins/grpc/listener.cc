@@ -29,8 +29,6 @@ namespace {
 constexpr const char* kOrigin = "grpc/listener";
 constexpr char kPeerKey[] = "sluice-peer";
 constexpr char kProofKey[] = "sluice-proof-bin";
-// What gRPC says of the caller on a server's in-process channel, which the listener calls by.
-constexpr char kPeerInProcess[] = "unknown";
 constexpr char kAuthKey[] = "sluice-auth-bin";  // sealed or not, then keys and values
 // Certificates can be long; what does not fit into a call's metadata is left out.
 constexpr size_t kPropertyBytes = 4 << 10;

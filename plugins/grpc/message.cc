@@ -218,6 +218,7 @@ bool deliver(::grpc::ByteBuffer& from, void* into) {
     parsed =
         reader.status().ok() && static_cast<MessageLite*>(into)->ParseFromZeroCopyStream(&reader);
   }
+  if (!parsed) static_cast<MessageLite*>(into)->Clear();
   from.Clear();
   return parsed;
 }

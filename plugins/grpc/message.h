@@ -42,7 +42,7 @@ void gather(Connection& connection, const Frame& frame, Gathered done);
 ::grpc::ByteBuffer copy_of(std::span<const std::byte> bytes);
 
 // Parses `from` into what an interceptor was given to receive into: a protobuf message, or a
-// ByteBuffer, which takes the slices as they are. False: it does not parse.
+// ByteBuffer, which takes the slices as they are. False: it does not parse; the message is empty.
 bool deliver(::grpc::ByteBuffer& from, void* into);
 
 }  // namespace sluice::grpc

@@ -195,6 +195,7 @@ std::string flaw_of(const pb::FieldDescriptor& field) {
 
 void fields_of(const pb::Descriptor& message, bool all,
                std::vector<const pb::FieldDescriptor*>& found, std::string& wrong) {
+  if (message.options().map_entry()) return;  // no class of its own
   for (int i = 0; i < message.field_count(); ++i) {
     const pb::FieldDescriptor& field = *message.field(i);
     if (field.options().GetExtension(sluice::v1::shared) &&
@@ -228,6 +229,8 @@ class SluiceGenerator final : public pb::compiler::CodeGenerator {
     std::vector<const pb::FieldDescriptor*> fields;
     for (int i = 0; i < file->message_type_count(); ++i)
       fields_of(*file->message_type(i), all, fields, *error);
+    for (int i = 0; i < file->extension_count(); ++i)
+      if (is_shared(*file->extension(i), false)) fields.push_back(file->extension(i));
     if (!error->empty()) return false;
     Captured code(context);
     if (!cpp::CppGenerator().Generate(file, others, &code, error)) return false;

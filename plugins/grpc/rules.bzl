@@ -4,6 +4,12 @@ load("@rules_cc//cc:defs.bzl", "cc_library")
 
 _PROTOS = "//plugins/grpc/proto:sluice/%s.proto"
 
+def _source_of(dep):
+    # "//folder" is short for "//folder:folder".
+    if ":" not in dep and "/" in dep:
+        dep += ":" + dep.split("/")[-1]
+    return dep + "_source"
+
 def sluice_cc_grpc_library(name, src, all_bytes = False, deps = [], **kwargs):
     """Messages and gRPC stubs of one .proto file, with bytes fields that can hold a sluice::Tensor.
 
@@ -18,10 +24,11 @@ def sluice_cc_grpc_library(name, src, all_bytes = False, deps = [], **kwargs):
       **kwargs: as for cc_library.
     """
     base = src[:-len(".proto")]
+    sources = [_source_of(dep) for dep in deps]
     parts = [base + end for end in [".pb.h", ".pb.cc", ".grpc.pb.h", ".grpc.pb.cc"]]
     native.genrule(
         name = name + "_code",
-        srcs = [src, _PROTOS % "options", _PROTOS % "tensor"] + [dep + "_source" for dep in deps],
+        srcs = [src, _PROTOS % "options", _PROTOS % "tensor"] + sources,
         outs = parts,
         cmd = ("/usr/bin/protoc -I. -I$$(dirname $$(dirname $(location {options})))" +
                " --plugin=$(location {plugin}) --plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin" +
@@ -33,7 +40,11 @@ def sluice_cc_grpc_library(name, src, all_bytes = False, deps = [], **kwargs):
         ),
         tools = ["//plugins/grpc:protoc-gen-sluice"],
     )
-    native.filegroup(name = name + "_source", srcs = [src], visibility = kwargs.get("visibility"))
+    native.filegroup(
+        name = name + "_source",
+        srcs = [src] + sources,
+        visibility = kwargs.get("visibility"),
+    )
     cc_library(
         name = name,
         srcs = [part for part in parts if part.endswith(".cc")],

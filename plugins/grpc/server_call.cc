@@ -46,6 +46,13 @@ Frame status_frame(uint32_t stream, const ::grpc::Status& status, Metadata trail
   return frame;
 }
 
+::grpc::Status request_lost(const Status& why) {
+  const bool full = why == Code::kNoMemory || why == Code::kTryAgain;
+  return ::grpc::Status(
+      full ? ::grpc::StatusCode::RESOURCE_EXHAUSTED : ::grpc::StatusCode::UNAVAILABLE,
+      "sluice: the server could not fetch the request: " + std::string(why.detail()));
+}
+
 void ServerCall::start(std::shared_ptr<GenericStub> stub, const Frame& headers,
                        const Metadata& about_the_peer) {
   self_ = shared_from_this();
@@ -94,7 +101,10 @@ void ServerCall::on_message(const Frame& frame) {
   requests_.push_back(incoming);
   gather(*host_->connection(), frame,
          [self = shared_from_this(), incoming](const Status& status, ::grpc::ByteBuffer& bytes) {
-           if (!status.ok()) return self->cancel();
+           if (!status.ok()) {
+             self->end(request_lost(status), {});
+             return self->cancel();
+           }
            incoming->bytes.Swap(&bytes);
            incoming->ready = true;
            self->write_next();

@@ -54,6 +54,8 @@ void show_headers(const Frame& headers, const Metadata& about_the_peer,
 Metadata metadata_of(const std::multimap<::grpc::string_ref, ::grpc::string_ref>& shown);
 // Status, details and trailing metadata as a frame that fits.
 Frame status_frame(uint32_t stream, const ::grpc::Status& status, Metadata trailing);
+// For the client whose request could not be fetched.
+::grpc::Status request_lost(const Status& why);
 
 // Of any kind: each message is an operation. Reactions come from gRPC's threads and are posted.
 class ServerCall final : public BridgedCall,

@@ -115,11 +115,17 @@ void WholeCall::on_message(const Frame& frame) {
     return host_->connection()->refuse("a second message of a call that has one");
   gather(*host_->connection(), frame,
          [self = shared_from_this()](const Status& status, ::grpc::ByteBuffer& bytes) {
-           if (!status.ok()) return self->cancel();
+           if (!status.ok()) return self->lose_request(status);
            self->request_.Swap(&bytes);
            self->request_ready_ = true;
            self->begin();
          });
+}
+
+void WholeCall::lose_request(const Status& why) {
+  if (!cancelled_ && host_->connection() != nullptr)
+    host_->connection()->send(status_frame(stream_, request_lost(why), {}));
+  cancel();
 }
 
 void WholeCall::cancel() {

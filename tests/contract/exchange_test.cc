@@ -349,8 +349,8 @@ TEST_CASE("a buffer that waits at a peer is filled by the step that is published
   Exchanges exchanges(pair);
   auto ours = exchanges.near.fetch_into({"w", 1}, float_room(*pair.client_context, {100}), soon());
   pair.settle();  // asked
-  auto published = exchanges.near.publish({"w", 1}, floats(*pair.client_context, {100}, 5),
-                                          {.readers = 1});
+  auto published =
+      exchanges.near.publish({"w", 1}, floats(*pair.client_context, {100}, 5), {.readers = 1});
   REQUIRE(published.ok());
   Placed got = placed(pair, std::move(ours));
   REQUIRE(got.ok());
@@ -370,8 +370,8 @@ TEST_CASE("a buffer is asked for again when the place here goes to another, and 
   auto second = exchanges.near.fetch_into({"v", 1}, room(), soon());
   pair.settle();
   auto here = [&](const char* key) {
-    auto published = exchanges.near.publish({key, 1}, floats(*pair.client_context, {100}, 5),
-                                            {.readers = 1});
+    auto published =
+        exchanges.near.publish({key, 1}, floats(*pair.client_context, {100}, 5), {.readers = 1});
     REQUIRE(published.ok());
     return std::move(*published);
   };

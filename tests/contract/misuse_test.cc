@@ -470,8 +470,7 @@ TEST_CASE("waiting inside a completion ends, and where nothing could move it is 
     CHECK(waiter.buffer);
     // Nothing is lost.
     Box& box = pair.box();
-    REQUIRE(
-        pair.server.receive({.tag = 7}, room(*pair.server_context, 100), box.options(1)).ok());
+    REQUIRE(pair.server.receive({.tag = 7}, room(*pair.server_context, 100), box.options(1)).ok());
     CHECK(pair.client.send_and_wait(7, waiter.source, soon()).ok());
     CHECK(pair.until([&] { return box.all.size() == 1; }));
     CHECK(pair.client.counters().posted == pair.client.counters().completed);

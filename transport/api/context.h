@@ -178,8 +178,8 @@ class Context {
   // Does bounded work without blocking; completions are delivered from here. Returns
   // how much it did (0: nothing).
   size_t progress();
-  // Returns after something was done, or at the deadline (kTimedOut). Errors of waiting in any form:
-  // kWrongState inside a completion of l2 or kmod (CompletionSink).
+  // Returns after something was done, or at the deadline (kTimedOut). Errors of waiting in any
+  // form: kWrongState inside a completion of l2 or kmod (CompletionSink).
   Status wait(Instant deadline) { return wait(deadline, nullptr); }
   // The same for threads that take turns: while this one sleeps, others may use the context. The
   // last thing that each of them does in its turn is prepare_to_sleep(), until that is true.

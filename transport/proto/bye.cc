@@ -5,16 +5,14 @@ namespace {
 
 const char* why_refused(Code code) {
   switch (code) {
-    case Code::kTryAgain:
-      return "it has as many connections as it takes; try again later";
+    case Code::kTryAgain: return "it has as many connections as it takes; try again later";
     case Code::kNoMemory:
       return "its process has no descriptor or no memory for it; raise ulimit -n there, or try "
              "again later";
     case Code::kTimedOut:
       return "too many callers greet or wait for its accept(), or we were too slow to greet; try "
              "again later";
-    case Code::kAccessDenied:
-      return "its program does not accept us (ListenOptions::accept there)";
+    case Code::kAccessDenied: return "its program does not accept us (ListenOptions::accept there)";
     case Code::kUnsupported:
       return "it does not speak our protocol version, or not on this path; use one version of "
              "sluice at both ends";
@@ -45,8 +43,7 @@ Status refused_by(const std::string& who, Code code, Scope scope, const char* or
 std::string why_ended(Code code) {
   switch (code) {
     case Code::kTryAgain:
-    case Code::kAccessDenied:
-      return std::string("refused the connection: ") + why_refused(code);
+    case Code::kAccessDenied: return std::string("refused the connection: ") + why_refused(code);
     // Its requirements are looked at when both HELLOs are there.
     case Code::kUnsupported:
       return "refused the connection: it requires of a path what this one cannot do";

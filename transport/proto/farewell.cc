@@ -68,8 +68,8 @@ void Farewell::on_bye(const wire::Bye& bye) {
   fault_point("session.bye");
   if (!sent_) {
     connection_.state = EndpointState::kClosing;
-    connection_.close_reason = Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                                      "the peer " + why_ended(bye.code));
+    connection_.close_reason =
+        Status(Code::kUnreachable, Scope::kEndpoint, kOrigin, "the peer " + why_ended(bye.code));
     ends_.fail_all(connection_.close_reason);
     control_.send(wire::Bye{});
     sent_ = true;

@@ -121,10 +121,11 @@ Status ContextCore::check_usable() const {
 }
 
 Status ContextCore::refuse_wait() const {
-  return Status(Code::kWrongState, Scope::kContext, kOrigin,
-                "inside a completion of l2:// or kmod:// nothing moves on that path, so a wait might "
-                "never end; post the operation and let its completion go on, or wait after "
-                "progress() has returned");
+  return Status(
+      Code::kWrongState, Scope::kContext, kOrigin,
+      "inside a completion of l2:// or kmod:// nothing moves on that path, so a wait might "
+      "never end; post the operation and let its completion go on, or wait after "
+      "progress() has returned");
 }
 
 // For progress(), which has no Status to return: logs the misuse, and returns 0.

@@ -158,7 +158,7 @@ class ContextCore final : public Context {
   bool sleeping_ = false;
   bool foreign_loop_ = false;  // the last to sleep was not wait()
   bool many_cpus_ = false;
-  bool closed_ = false;      // close() was called
+  bool closed_ = false;  // close() was called
   bool in_lone_turn_ = false;
   bool polled_out_ = false;  // the last spin used its whole budget without success
   uint32_t vain_spins_ = 0;  // fruitless ones in a row

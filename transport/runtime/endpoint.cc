@@ -215,8 +215,7 @@ Result<uint64_t> Endpoint::atomic_and_wait(const RemoteKey& key, uint64_t offset
     return Status(Code::kWrongState, Scope::kEndpoint, "api/endpoint",
                   "the endpoint is closed; connect again");
   }
-  SLUICE_TRY(Buffer result,
-             context_->arena().allocate(sizeof(uint64_t), {.for_receive = true}));
+  SLUICE_TRY(Buffer result, context_->arena().allocate(sizeof(uint64_t), {.for_receive = true}));
   SLUICE_RETURN_IF_ERROR(atomic(key, offset, request, std::move(result), wait.options(deadline)));
   SLUICE_RETURN_IF_ERROR(wait.finish());
   uint64_t before;
@@ -226,16 +225,15 @@ Result<uint64_t> Endpoint::atomic_and_wait(const RemoteKey& key, uint64_t offset
 
 Result<uint64_t> Endpoint::fetch_add_and_wait(const RemoteKey& key, uint64_t offset, uint64_t add,
                                               Instant deadline) {
-  return atomic_and_wait(key, offset, {.kind = Atomic::Kind::kFetchAdd, .operand = add},
-                         deadline);
+  return atomic_and_wait(key, offset, {.kind = Atomic::Kind::kFetchAdd, .operand = add}, deadline);
 }
 
 Result<uint64_t> Endpoint::compare_swap_and_wait(const RemoteKey& key, uint64_t offset,
                                                  uint64_t expected, uint64_t desired,
                                                  Instant deadline) {
   return atomic_and_wait(
-      key, offset,
-      {.kind = Atomic::Kind::kCompareSwap, .operand = desired, .expected = expected}, deadline);
+      key, offset, {.kind = Atomic::Kind::kCompareSwap, .operand = desired, .expected = expected},
+      deadline);
 }
 
 Status Endpoint::close(Instant deadline) {

@@ -13,6 +13,7 @@
 #include <sluice/grpc/pieces.h>
 #include <sluice/grpc/tensor_message.h>
 
+#include "tests/plugins/grpc/chain_start.pb.h"
 #include "tests/plugins/grpc/plain_tensors.pb.h"
 #include "tests/plugins/grpc/tensors.pb.h"
 
@@ -401,6 +402,14 @@ TEST_CASE("tensors become messages and tensors again, with type and shape", "[gr
   CHECK(one->as<int64_t>()[0] == 0x0101010101010101);
   for (const char* name : {"int8x4", "bfloat16", "bool8", "complex64", "uint8"})
     CHECK(grpc::data_type_of(name)->to_string() == name);
+}
+
+TEST_CASE("a message of a file that imports others has their messages", "[grpc][payload]") {
+  tensors::Start start;
+  start.mutable_link()->mutable_end()->set_body("at the end");
+  tensors::Start same;
+  REQUIRE(same.ParseFromString(start.SerializeAsString()));
+  CHECK(same.link().end().body() == "at the end");
 }
 
 TEST_CASE("a tensor message names its type as NumPy does", "[grpc][payload]") {

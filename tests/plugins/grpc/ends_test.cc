@@ -1,0 +1,241 @@
+// How calls end when what was lent comes late, never or broken, and when a listener goes away.
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <catch2/catch.hpp>
+#include <google/protobuf/struct.pb.h>
+#include <grpcpp/impl/client_unary_call.h>
+
+#include <sluice/grpc/connection.h>
+#include <sluice/grpc/discovery.h>
+#include <sluice/select/open.h>
+
+#include "tests/plugins/grpc/service.h"
+
+namespace sluice::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+using ::grpc::ByteBuffer;
+using ::grpc::ClientContext;
+using grpc::Frame;
+using grpc::FrameKind;
+using ::grpc::StatusCode;
+using ::grpc::internal::RpcMethod;
+using interop::SimpleRequest;
+using interop::SimpleResponse;
+
+constexpr char kUnaryCall[] = "/sluice.interop.TestService/UnaryCall";
+
+void give(ClientContext& context, std::chrono::milliseconds time) {
+  context.set_deadline(std::chrono::system_clock::now() + time);
+}
+
+// One end of the bridge that is made by hand.
+struct HandMade final : grpc::Connection::Owner {
+  explicit HandMade(const InteropServer& server) {
+    ClientContext question;
+    ByteBuffer answer;
+    REQUIRE(::grpc::internal::BlockingUnaryCall<ByteBuffer, ByteBuffer>(
+                server.channel(false).get(), RpcMethod(grpc::kFindMethod, RpcMethod::NORMAL_RPC),
+                &question, grpc::buffer_of(""), &answer)
+                .ok());
+    const auto found = grpc::decode_announcement(grpc::text_of(answer));
+    REQUIRE(found);
+    auto opened = open_context();
+    REQUIRE(opened.ok());
+    context = std::move(*opened);
+    auto endpoint = context->connect(found->address);
+    REQUIRE(endpoint.ok());
+    connection = std::make_unique<grpc::Connection>(*context, std::move(*endpoint), *this);
+    connection->send(
+        {.kind = FrameKind::kHello, .version = grpc::kBridgeVersion, .token = found->token});
+  }
+  ~HandMade() {
+    connection->close();
+    (void)context->wait_until([&] { return closed; }, after(now(), 20s));
+  }
+  void on_frame(const Frame& frame) override { frames.push_back(frame); }
+  void on_closed(const Status&) override { closed = true; }
+  const Frame* status() {
+    (void)context->wait_until(
+        [&] { return !frames.empty() && frames.back().kind == FrameKind::kStatus; },
+        after(now(), 20s));
+    return !frames.empty() && frames.back().kind == FrameKind::kStatus ? &frames.back() : nullptr;
+  }
+  std::unique_ptr<Context> context;
+  std::unique_ptr<grpc::Connection> connection;
+  std::vector<Frame> frames;
+  bool closed = false;
+};
+
+}  // namespace
+
+TEST_CASE(
+    "a lent response that comes behind its status is waited for, also by a listener that ends",
+    "[grpc][ends]") {
+  InteropServer server(GENERATE(By::kShm, By::kTcp));
+  auto stub = server.stub();
+  const auto call = [&](int bytes) {
+    ClientContext context;
+    give(context, 10s);
+    SimpleRequest request;
+    request.set_response_size(bytes);
+    SimpleResponse response;
+    const ::grpc::Status status = stub->UnaryCall(&context, request, &response);
+    return status.ok() && response.payload().body().size() == static_cast<size_t>(bytes)
+               ? std::string("ok")
+               : status.error_message();
+  };
+  REQUIRE(call(10) == "ok");
+  std::atomic<bool> over{false};
+  std::atomic<int> calls{0};
+  std::vector<std::string> wrong(4);
+  std::vector<std::thread> callers;
+  for (std::string& said : wrong) {
+    callers.emplace_back([&] {
+      while (!over) {
+        std::string now = call(1'000'000);
+        ++calls;
+        if (now != "ok") said = now;
+      }
+    });
+  }
+  while (calls < 20) std::this_thread::sleep_for(1ms);
+  server.listener()->Shutdown(std::chrono::system_clock::now() + 30s);
+  const int before = calls;
+  while (calls < before + 20) std::this_thread::sleep_for(1ms);  // by gRPC's own connection
+  over = true;
+  for (auto& caller : callers) caller.join();
+  for (const std::string& said : wrong) CHECK(said == "");
+}
+
+TEST_CASE("a request that the server cannot fetch ends its call with a status", "[grpc][ends]") {
+  InteropServer server(GENERATE(By::kShm, By::kTcp));
+  for (const bool whole : {true, false}) {
+    INFO("whole " << whole);
+    HandMade client(server);
+    client.connection->send(
+        {.kind = FrameKind::kHeaders, .stream = 1, .whole = whole, .text = kUnaryCall});
+    client.connection->send({.kind = FrameKind::kMessage,
+                             .stream = 1,
+                             .length = 100'000,
+                             .parts = {{.payload = 77, .length = 100'000, .bytes = {}}}});
+    const Frame* status = client.status();
+    REQUIRE(status != nullptr);
+    CHECK(status->stream == 1);
+    CHECK(status->code == static_cast<uint32_t>(StatusCode::UNAVAILABLE));
+    CHECK_THAT(status->text, Catch::StartsWith("sluice: the server could not fetch the request"));
+  }
+}
+
+TEST_CASE("a response of a stream that does not parse ends it, also behind its status",
+          "[grpc][ends]") {
+  using google::protobuf::Struct;
+  InteropServer server(GENERATE(By::kShm, By::kTcp));
+  auto channel = server.channel();
+  const RpcMethod method(kUnaryCall, RpcMethod::SERVER_STREAMING);
+  for (const int length : {100, 100'000}) {
+    for (const bool late : {false, true}) {
+      INFO("length " << length << ", late " << late);
+      ClientContext context;
+      give(context, 20s);
+      SimpleRequest request;
+      request.set_echo(true);
+      request.mutable_payload()->set_body(std::string(static_cast<size_t>(length), '\xff'));
+      std::unique_ptr<::grpc::ClientReader<Struct>> reader(
+          ::grpc::internal::ClientReaderFactory<Struct>::Create(channel.get(), method, &context,
+                                                                request));
+      if (late) std::this_thread::sleep_for(200ms);
+      Struct other;
+      const bool read = reader->Read(&other);
+      // gRPC has decided by then whether a large one was read.
+      if (length == 100) CHECK_FALSE(read);
+      CHECK(other.fields().empty());
+      CHECK(reader->Finish().error_code() == StatusCode::INTERNAL);
+    }
+  }
+}
+
+TEST_CASE("a channel that forces a path makes no new calls on a connection that ends",
+          "[grpc][ends]") {
+  InteropServer server(By::kShm);
+  const std::string path = GENERATE("shm", "tcp");
+  auto channel = sluice::grpc::CreateChannel(path + "://" + server.target(),
+                                             ::grpc::InsecureChannelCredentials());
+  auto stub = interop::TestService::NewStub(channel);
+  std::atomic<bool> over{false};
+  std::atomic<int> calls{0};
+  std::vector<std::string> cut(3);
+  std::vector<std::thread> callers;
+  for (std::string& said : cut) {
+    callers.emplace_back([&] {
+      while (!over) {
+        ClientContext context;
+        give(context, 20s);
+        interop::Empty request, response;
+        const ::grpc::Status status = stub->EmptyCall(&context, request, &response);
+        ++calls;
+        if (status.error_message().find("during the call") != std::string::npos)
+          said = status.error_message();
+      }
+    });
+  }
+  while (calls < 100) std::this_thread::sleep_for(1ms);
+  const Instant start = now();
+  server.listener()->Shutdown(std::chrono::system_clock::now() + 20s);
+  const Duration took = now() - start;
+  over = true;
+  for (auto& caller : callers) caller.join();
+  CHECK(took < 10s);
+  for (const std::string& said : cut) CHECK(said == "");
+}
+
+TEST_CASE("a call that forces a path and whose time is over never goes by gRPC's own connection",
+          "[grpc][ends]") {
+  // A listener that accepts nobody.
+  auto context = open_context();
+  REQUIRE(context.ok());
+  auto listener = (*context)->listen("tcp://127.0.0.1:0");
+  REQUIRE(listener.ok());
+  InteropServer server(By::kPlain);
+  const std::string address = listener->address();
+  auto announcer = std::make_shared<grpc::Announcer>([&](const grpc::Properties&) {
+    return grpc::Announcement{.token = {std::byte{1}}, .address = address};
+  });
+  REQUIRE(grpc::announce(&server.server(), announcer));
+  auto channel =
+      sluice::grpc::CreateChannel("tcp://" + server.target(), ::grpc::InsecureChannelCredentials());
+  auto stub = interop::TestService::NewStub(channel);
+  for (int i = 0; i < 30; ++i) {
+    ClientContext call;
+    give(call, 20ms);
+    SimpleRequest request;
+    request.set_fill_peer(true);
+    SimpleResponse response;
+    CHECK(stub->UnaryCall(&call, request, &response).error_code() == StatusCode::DEADLINE_EXCEEDED);
+  }
+  CHECK(server.service().becomes_idle());
+  CHECK(server.service().metadata().empty());
+}
+
+TEST_CASE("a stranger cannot hold a server up that shuts down", "[grpc][ends]") {
+  InteropServer server(GENERATE(By::kPlain, By::kShm));
+  ClientContext context;
+  give(context, 20s);
+  ByteBuffer answer;
+  std::unique_ptr<::grpc::ClientReader<ByteBuffer>> reader(
+      ::grpc::internal::ClientReaderFactory<ByteBuffer>::Create(
+          server.channel(false).get(), RpcMethod(grpc::kHoldMethod, RpcMethod::SERVER_STREAMING),
+          &context, grpc::buffer_of("")));
+  CHECK_FALSE(reader->Read(&answer));
+  CHECK(reader->Finish().error_code() == StatusCode::PERMISSION_DENIED);
+}
+
+}  // namespace sluice::test
