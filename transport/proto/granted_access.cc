@@ -30,7 +30,7 @@ Result<RemoteKey> GrantedAccess::add(const StorageRef& storage, std::byte* data,
   bool atomics = connection_.traits.properties.capabilities.has(Capability::kAtomics);
   if (has_right(options.rights, Right::kAtomic) && !atomics) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
-                  "this path has no atomics; RDMA devices that say so have");
+                  "this path has no atomics; connect by rdma:// over a device that has them");
   }
   SLUICE_RETURN_IF_ERROR(connection_.account->charge(PeerResource::kGrants));
   PeerCharge charge(connection_.account, PeerResource::kGrants);

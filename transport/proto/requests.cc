@@ -79,7 +79,7 @@ Result<OperationId> Requests::post_atomic(const RemoteKey& key, uint64_t offset,
   if (!connection_.traits.properties.capabilities.has(Capability::kAtomics)) {
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin,
                   "path " + std::string(to_string(connection_.traits.properties.path)) +
-                      " has no atomics; RDMA devices that say so have");
+                      " has no atomics; connect by rdma:// over a device that has them");
   }
   SLUICE_RETURN_IF_ERROR(transfer_.check_key(key, Right::kAtomic));
   if (!range_fits(offset, 8, key.length)) return outside_grant("an atomic", offset, key);

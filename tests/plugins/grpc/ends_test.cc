@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -30,6 +31,22 @@ using ::grpc::StatusCode;
 using ::grpc::internal::RpcMethod;
 using interop::SimpleRequest;
 using interop::SimpleResponse;
+
+// Calls that threads made, for one that waits for them.
+class Count {
+ public:
+  void add() {
+    ++count_;
+    count_.notify_all();
+  }
+  int value() const { return count_; }
+  void reaches(int wanted) const {
+    for (int seen; (seen = count_) < wanted;) count_.wait(seen);
+  }
+
+ private:
+  std::atomic<int> count_{0};
+};
 
 constexpr char kUnaryCall[] = "/sluice.interop.TestService/UnaryCall";
 
@@ -95,22 +112,21 @@ TEST_CASE(
   };
   REQUIRE(call(10) == "ok");
   std::atomic<bool> over{false};
-  std::atomic<int> calls{0};
+  Count calls;
   std::vector<std::string> wrong(4);
   std::vector<std::thread> callers;
   for (std::string& said : wrong) {
     callers.emplace_back([&] {
       while (!over) {
         std::string now = call(1'000'000);
-        ++calls;
+        calls.add();
         if (now != "ok") said = now;
       }
     });
   }
-  while (calls < 20) std::this_thread::sleep_for(1ms);
+  calls.reaches(20);
   server.listener()->Shutdown(std::chrono::system_clock::now() + 30s);
-  const int before = calls;
-  while (calls < before + 20) std::this_thread::sleep_for(1ms);  // by gRPC's own connection
+  calls.reaches(calls.value() + 20);  // by gRPC's own connection
   over = true;
   for (auto& caller : callers) caller.join();
   for (const std::string& said : wrong) CHECK(said == "");
@@ -152,7 +168,7 @@ TEST_CASE("a response of a stream that does not parse ends it, also behind its s
       std::unique_ptr<::grpc::ClientReader<Struct>> reader(
           ::grpc::internal::ClientReaderFactory<Struct>::Create(channel.get(), method, &context,
                                                                 request));
-      if (late) std::this_thread::sleep_for(200ms);
+      if (late) (void)std::promise<void>().get_future().wait_for(200ms);
       Struct other;
       const bool read = reader->Read(&other);
       // gRPC has decided by then whether a large one was read.
@@ -171,7 +187,7 @@ TEST_CASE("a channel that forces a path makes no new calls on a connection that 
                                              ::grpc::InsecureChannelCredentials());
   auto stub = interop::TestService::NewStub(channel);
   std::atomic<bool> over{false};
-  std::atomic<int> calls{0};
+  Count calls;
   std::vector<std::string> cut(3);
   std::vector<std::thread> callers;
   for (std::string& said : cut) {
@@ -181,13 +197,13 @@ TEST_CASE("a channel that forces a path makes no new calls on a connection that 
         give(context, 20s);
         interop::Empty request, response;
         const ::grpc::Status status = stub->EmptyCall(&context, request, &response);
-        ++calls;
+        calls.add();
         if (status.error_message().find("during the call") != std::string::npos)
           said = status.error_message();
       }
     });
   }
-  while (calls < 100) std::this_thread::sleep_for(1ms);
+  calls.reaches(100);
   const Instant start = now();
   server.listener()->Shutdown(std::chrono::system_clock::now() + 20s);
   const Duration took = now() - start;
