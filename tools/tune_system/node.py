@@ -3,6 +3,7 @@
 The agent's source goes with the request, so that a node needs Python 3.8 and nothing of sluice.
 """
 import base64
+import contextlib
 import io
 import json
 import os
@@ -10,8 +11,10 @@ import select
 import shlex
 import subprocess
 import sys
+import time
 import zipfile
 
+from node_settings import LIMIT_SECONDS
 from trouble import NodeLost, Trouble
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -21,7 +24,11 @@ _START = ("import os,sys,base64;f=os.memfd_create('sluice-agent');os.write(f,bas
           "sys.path.insert(0,'/proc/self/fd/%d'%f);sys.dont_write_bytecode=True;import node_agent;node_agent.main()")
 AGENT_COMMAND = ("python3", "-B", "-c", _START)
 DEFAULT_SSH = "ssh -o BatchMode=yes -o ConnectTimeout=5"
-ANSWER_SECONDS = 30.0  # for a request that measures nothing: `ip` and `ethtool` have 20 s
+# For a request that measures nothing, without the calls of `ip` and `ethtool`.
+ANSWER_SECONDS = 30.0
+STOP_SECONDS = 5.0  # for an agent to end when its input has
+# The longest that one value takes: a call that sets it, and one that reads it back.
+VALUE_SECONDS = 2.0 * LIMIT_SECONDS
 
 
 def agent_archive():
@@ -46,11 +53,22 @@ def command_to_reach(reach, ssh=DEFAULT_SSH):
     return [*shlex.split(ssh), where, shlex.join(AGENT_COMMAND)]
 
 
+def answer_seconds(do, words):
+    """How long the answer to a request may take: each value may have to wait for a slow driver."""
+    if do == "write":
+        # One more: another agent may first have to end what it sets (node_agent.turn).
+        return ANSWER_SECONDS + VALUE_SECONDS * (1 + len(words["values"]))
+    return ANSWER_SECONDS + LIMIT_SECONDS * len(words.get("names", ()))
+
+
 class Node:
     def __init__(self, name, address, reach="local", interface=None, ssh=DEFAULT_SSH):
         self.name, self.address, self.reach, self.interface = name, address, reach, interface
         self.ssh, self._process, self._pending = ssh, None, b""
         self.identity = None
+        self._within = ANSWER_SECONDS  # for the answer to the last request
+        self._sets_values = False  # whether the agent may be setting some now
+        self._ends_by = 0.0
 
     def start(self):
         command = command_to_reach(self.reach, self.ssh)
@@ -81,7 +99,7 @@ class Node:
         except subprocess.TimeoutExpired:
             return "its agent closed the connection"
 
-    def ask(self, do, within=ANSWER_SECONDS, **words):
+    def ask(self, do, within=None, **words):
         self.tell(do, **words)
         return self.answer(within)
 
@@ -89,9 +107,11 @@ class Node:
         """A request whose answer() is taken later, so that nodes work in parallel."""
         if self._process is None:
             raise NodeLost(self.name, "it was not started")
+        self._within, self._sets_values = answer_seconds(do, words), do == "write"
         self._send(json.dumps(dict(words, do=do)).encode() + b"\n")
 
-    def answer(self, within=ANSWER_SECONDS):
+    def answer(self, within=None):
+        within = self._within if within is None else within
         while b"\n" not in self._pending:
             if not select.select([self._process.stdout], [], [], within)[0]:
                 raise NodeLost(self.name, f"no answer within {within:.0f} s")
@@ -100,18 +120,30 @@ class Node:
                 raise NodeLost(self.name, self._ended())
             self._pending += part
         line, _, self._pending = self._pending.partition(b"\n")
+        self._sets_values = False
         try:
             return json.loads(line)
         except ValueError as error:
             raise NodeLost(self.name, f"it said '{line[:60].decode(errors='replace')}'") from error
 
+    def end_input(self):
+        """The agent ends by itself then, and so do others meanwhile."""
+        if self._process is not None and not self._process.stdin.closed:
+            limit = STOP_SECONDS + (VALUE_SECONDS if self._sets_values else 0)
+            self._ends_by = time.monotonic() + limit
+            self._process.stdin.close()
+
     def stop(self):
-        """Ends the agent, and with it a namespace that was made for it."""
+        """Ends the agent, and with it a namespace that was made for it.
+
+        An agent that sets values ends after the one that it is at. Whoever undoes must not come
+        before that, and over ssh a kill would reach the local ssh alone.
+        """
         if self._process is None:
             return
-        self._process.stdin.close()
+        self.end_input()
         try:
-            self._process.wait(timeout=5)
+            self._process.wait(max(0.0, self._ends_by - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -134,8 +166,15 @@ def start_all(nodes):
 
 
 def stop_all(nodes):
-    for node in nodes:
-        try:
-            node.stop()
-        except OSError as error:
-            print(f"sluice tune system: node {node.name}: {error}", file=sys.stderr)
+    """Each of them, though a signal may end the wait for one."""
+    with contextlib.ExitStack() as stack:
+        for each in ("stop", "end_input"):  # the last first
+            for node in reversed(nodes):
+                stack.callback(_done, node, each)
+
+
+def _done(node, what):
+    try:
+        getattr(node, what)()
+    except OSError as error:
+        print(f"sluice tune system: node {node.name}: {error}", file=sys.stderr)

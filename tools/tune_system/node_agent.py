@@ -3,19 +3,62 @@
 The controller sends it over whatever leads to the node (node.py), and talks with it in lines of JSON over
 stdin and stdout, one answer for each request. It ends, with its children, when its input does.
 """
+import contextlib
 import ctypes
+import errno
 import json
 import os
 import select
 import signal
 import socket
 import sys
+import time
 import traceback
 
 import node_settings
 import test_end
 
 PR_SET_PDEATHSIG = 1
+# An abstract Unix socket: each network namespace has its own, and the kernel frees it when its
+# process ends.
+TURN_NAME = "sluice-tune-system"
+# An agent whose front end is gone ends after the value that it is at: one call sets it, one reads
+# it back.
+TURN_SECONDS = 2 * node_settings.LIMIT_SECONDS + 5
+TURN_PAUSE_SECONDS = 0.05
+
+
+def front_end_gone():
+    """Whether the input has ended, though requests may be left in it. Under sshd it is a socket."""
+    poll = select.poll()
+    poll.register(0, select.POLLHUP | select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+@contextlib.contextmanager
+def turn(limit=TURN_SECONDS):
+    """Within it no other agent sets values in this network namespace. Raises Refused.
+
+    So an undo cannot come between the values of an agent that was given up and has not ended.
+    """
+    until = time.monotonic() + limit
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held:
+        while True:
+            try:
+                held.bind("\0" + TURN_NAME)
+                break
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    why = f"@{TURN_NAME} cannot be held: {os.strerror(error.errno)}"
+                    raise node_settings.Refused(why) from error
+            if front_end_gone():
+                raise node_settings.Refused("the front end is gone")
+            if time.monotonic() >= until:
+                raise node_settings.Refused(
+                    f"another agent sets values here and has not ended in {limit:.0f} s: wait for "
+                    f"it, or end the process that `ss -xap` shows at @{TURN_NAME}")
+            time.sleep(TURN_PAUSE_SECONDS)
+        yield
 
 
 class Child:
@@ -117,11 +160,17 @@ class Agent:
 
     def do_write(self, request):
         refused = {}
-        for name, value in request["values"].items():
-            try:
-                node_settings.write(name, value, request.get("interface"))
-            except node_settings.Refused as why:
-                refused[name] = str(why)
+        try:
+            with turn():
+                for name, value in request["values"].items():
+                    try:
+                        if front_end_gone():  # it undoes by now, or somebody does in its place
+                            raise node_settings.Refused("the front end is gone")
+                        node_settings.write(name, value, request.get("interface"))
+                    except node_settings.Refused as why:
+                        refused[name] = str(why)
+        except node_settings.Refused as why:
+            refused = dict.fromkeys(request["values"], str(why))
         return {"refused": refused}
 
     def do_presence(self, request):
@@ -158,7 +207,7 @@ class Agent:
         child = self._children.pop(request["end"])
         poll = select.poll()
         poll.register(child, select.POLLIN)
-        poll.register(0, select.POLLHUP)
+        poll.register(0, select.POLLHUP | select.POLLRDHUP)
         parts = poll.poll(request["limit"] * 1000)
         if any(descriptor == 0 for descriptor, _ in parts):
             child.kill()
