@@ -9,6 +9,7 @@ import unittest
 import modules
 import command_line
 import configuration
+import lab
 import parameters
 from parameter_computation import DEFAULT
 from trouble import USAGE, Trouble
@@ -87,6 +88,28 @@ class Configuration(unittest.TestCase):
         self.assertEqual(parameters.raised(1 << 20, "4096 131072 524288"), "1048576 1048576 1048576")
         self.assertTrue(parameters.is_pinned("4096 65536 65536"))
         self.assertFalse(parameters.is_pinned("4096 131072 6291456"))
+
+    def test_a_number_is_given_to_the_kernel_as_it_was_meant(self):
+        # The kernel takes 010 for octal, and other digits than ASCII for none.
+        for name, text, meant in (("net.ipv4.tcp_keepalive_time", "010", "10"),
+                                  ("net.ipv4.tcp_sack", "01", "1"),
+                                  ("net.ipv4.tcp_rmem", "010 020 030", "10 20 30")):
+            self.assertEqual(parameters.REGISTRY[name].checked(text), meant)
+        for name, text in (("net.ipv4.tcp_keepalive_time", "\u0661\u0660"),
+                           ("net.ipv4.tcp_rmem", "4096 \u0661\u0660\u0660\u0660\u0660 87380")):
+            with self.assertRaises(parameters.WrongValue):
+                parameters.REGISTRY[name].checked(text)
+
+    def test_an_mtu_without_ipv6_is_refused(self):
+        mtu = parameters.REGISTRY["interface.mtu"]
+        self.assertEqual(mtu.checked("1280"), "1280")
+        with self.assertRaisesRegex(parameters.WrongValue, "1280 .*IPv6 addresses"):
+            mtu.checked("1279")
+        table = configuration.checked({"lab": {"mtu": 576}})["cluster"]["lab"]
+        lab.Lab(table)
+        with self.assertRaisesRegex(Trouble, "mtu.* 1280 or more, or IPv4") as caught:
+            lab.Lab(table, ipv6=True)
+        self.assertEqual(caught.exception.code, USAGE)
 
     def test_settings_without_bound_are_refused(self):
         data = changed("parameter", [{"name": name, "start": 1, "end": 1 << 30} for name in ("net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "net.ipv4.tcp_mem")])

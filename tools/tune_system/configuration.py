@@ -198,8 +198,8 @@ def _cluster(data, where):
         table = dict(_LAB, **data["lab"])
         _whole(table["nodes"], 1, lab.MOST_NODES, f"{where}: [lab].nodes")
         _whole(table["mtu"], 576, 65535, f"{where}: [lab].mtu")
-        _text(table["rate"], r"[1-9]\d{0,5}(kbit|mbit|gbit)", f"{where}: [lab].rate", "1gbit")
-        _text(table["burst"], r"[1-9]\d{0,3}k", f"{where}: [lab].burst", lab.BURST)
+        _text(table["rate"], r"[1-9][0-9]{0,5}(kbit|mbit|gbit)", f"{where}: [lab].rate", "1gbit")
+        _text(table["burst"], r"[1-9][0-9]{0,3}k", f"{where}: [lab].burst", lab.BURST)
         return {"lab": table}
     if "front" not in data and "node" not in data:
         return {}

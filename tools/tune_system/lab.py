@@ -6,7 +6,8 @@ long as the agent in it, so nothing is left after the run, whatever ended it.
 import subprocess
 
 import node as nodes
-from trouble import NOTHING_TO_RUN_ON, Trouble
+import parameters
+from trouble import NOTHING_TO_RUN_ON, USAGE, Trouble
 
 INTERFACE = "net0"
 MOST_NODES = 64
@@ -37,6 +38,9 @@ class Lab:
     def __init__(self, table, ipv6=False):
         """`table`: [lab] of the configuration."""
         count, self._rate, self._mtu, self._burst = table["nodes"], table["rate"], table["mtu"], table["burst"]
+        if ipv6 and self._mtu < parameters.IPV6_LEAST_MTU:
+            raise Trouble(f"[lab].mtu: {self._mtu} is too small for IPv6; take "
+                          f"{parameters.IPV6_LEAST_MTU} or more, or IPv4", USAGE)
         names = ["front"] + [f"n{number}" for number in range(1, count + 1)]
         self.nodes = [nodes.Node(name, _address(number, ipv6), "new", INTERFACE) for number, name in enumerate(names, 1)]
         self._switch = nodes.Node("switch", None, "new") if count > 1 else None

@@ -11,6 +11,8 @@ LEAST_BUFFER = 2048
 MOST_BUFFER = 1 << 30
 # The first element of a triple that is pinned: one page, the kernel's own default.
 PAGE = 4096
+# IPV6_MIN_MTU, include/uapi/linux/ipv6.h: RFC 8200, section 5.
+IPV6_LEAST_MTU = 1280
 
 
 class WrongValue(Exception):
@@ -25,6 +27,7 @@ class Parameter:
     low: int = 0
     high: int = 1
     why_fixed: str = ""  # not empty: shown, never set
+    why_low: str = ""  # what a value below `low` would do
 
     @property
     def of_machine(self):
@@ -40,9 +43,11 @@ class Parameter:
             return text
         if self.kind == "triple":
             return triple_text(parse_triple(text, self.low, self.high, self.name))
-        if not re.fullmatch(r"\d{1,12}", text) or not self.low <= int(text) <= self.high:
-            raise WrongValue(f"{self.name}: '{text}' is no whole number from {self.low} to {self.high}")
-        return text
+        if not re.fullmatch(r"[0-9]{1,12}", text) or not self.low <= int(text) <= self.high:
+            why = f"; {self.why_low}" if self.why_low else ""
+            raise WrongValue(f"{self.name}: '{text}' is no whole number from {self.low} to "
+                             f"{self.high}{why}")
+        return str(int(text))  # the kernel takes 010 for octal
 
 
 def parse_triple(text, low=1, high=MOST_BUFFER, name="triple", most=None):
@@ -51,7 +56,7 @@ def parse_triple(text, low=1, high=MOST_BUFFER, name="triple", most=None):
     `most`: net.core.{r,w}mem_max, where the third has to stay below it as the original demands.
     """
     parts = text.split()
-    if len(parts) != 3 or not all(re.fullmatch(r"\d{1,12}", part) for part in parts):
+    if len(parts) != 3 or not all(re.fullmatch(r"[0-9]{1,12}", part) for part in parts):
         raise WrongValue(f"{name}: '{text}' is no triple such as '4096 87380 8388608'")
     numbers = tuple(int(part) for part in parts)
     if not all(low <= number <= high for number in numbers):
@@ -107,7 +112,9 @@ REGISTRY = {parameter.name: parameter for parameter in (
     _ipv4("tcp_limit_output_bytes", "number", PAGE, MOST_BUFFER), _ipv4("udp_rmem_min", "number", PAGE, MOST_BUFFER),
     # The original lists it. No kernel has it.
     _ipv4("tcp_stack", "number", 0, 1),
-    Parameter("interface.mtu", INTERFACE, "number", 68, 65535),
+    Parameter("interface.mtu", INTERFACE, "number", IPV6_LEAST_MTU, 65535,
+              why_low="a smaller one removes the interface's IPv6 addresses and routes, "
+                      "and --undo cannot bring them back"),
     Parameter("interface.ring_rx", INTERFACE, "number", 1, 65536),
     Parameter("interface.ring_tx", INTERFACE, "number", 1, 65536),
     Parameter("interface.rx_usecs", INTERFACE, "number", 0, 65535),
