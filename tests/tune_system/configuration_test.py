@@ -144,7 +144,9 @@ class Configuration(unittest.TestCase):
 class CommandLine(unittest.TestCase):
     def test_what_is_wrong_is_said_with_an_example(self):
         for words, part in ((["--lab", "two"], "--lab"), (["--frob"], "--frob"), (["--rate", "1gbit"], "--lab"), (["--trials", "3"], "[test]"),
-                            (["--test", "--start", "1X"], "64K"), (["--test", "--undo"], "not allowed")):
+                            (["--test", "--start", "1X"], "64K"),
+                            (["--test", "--undo"], "not allowed"),
+                            (["--undo", "--ssh", "ssh -p 2222"], "from the record")):
             with self.subTest(words), self.assertRaises(Trouble) as caught:
                 command_line.parse(words)
             self.assertEqual(caught.exception.code, USAGE)

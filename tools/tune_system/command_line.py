@@ -61,6 +61,9 @@ def parse(arguments):
     test.add_argument("--rcvbuf", type=_size, metavar="SIZE", help="SO_RCVBUF of the test's sockets")
     test.add_argument("--np-out", metavar="FILE", help="write the columns there, too")
     options = vars(parser.parse_args(arguments))
+    if options["undo"] and options["ssh"]:
+        parser.error("--undo takes the ssh command of each node from the record; leave --ssh out, "
+                     "or change it there")
     options["ssh"] = options["ssh"] or node.DEFAULT_SSH
     if options["rate"] and options["lab"] is None:
         parser.error("--rate is that of --lab")

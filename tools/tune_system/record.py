@@ -14,6 +14,7 @@ import node as nodes
 from trouble import NodeLost, Trouble
 
 FILE_NAME = "system-undo.jsonl"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 def cache_folder():
@@ -39,14 +40,13 @@ class Record:
         self.path = os.path.join(folder, FILE_NAME)
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            self._descriptor = self._opened()
+            # Whoever held it may have removed or replaced it before it was locked here.
+            while not self._is_at_path():
+                os.close(self._descriptor)
+                self._descriptor = self._opened()
         except OSError as error:
             raise Trouble(f"the record {self.path} cannot be written: {error.strerror}; set SLUICE_CACHE_DIR to another folder") from error
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._descriptor)
-            raise Trouble(f"another `sluice tune system` runs: it holds {self.path}; wait for its end") from error
         status = os.fstat(self._descriptor)
         if status.st_uid != os.geteuid() or status.st_mode & 0o022:
             os.close(self._descriptor)
@@ -54,6 +54,23 @@ class Record:
         folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         os.fsync(folder_descriptor)
         os.close(folder_descriptor)
+
+    def _opened(self):
+        descriptor = os.open(self.path, _FLAGS, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(descriptor)
+            raise Trouble(f"another `sluice tune system` runs: it holds {self.path}; "
+                          "wait for its end") from error
+        return descriptor
+
+    def _is_at_path(self):
+        try:
+            there = os.stat(self.path, follow_symlinks=False)
+            return os.path.samestat(os.fstat(self._descriptor), there)
+        except FileNotFoundError:
+            return False
 
     def entries(self):
         """What is recorded, in order. A torn last line is left out; any other that is wrong is Trouble."""
@@ -78,8 +95,16 @@ class Record:
             entry = {"node": node.name, "reach": node.reach, "interface": node.interface, "ssh": node.ssh, "boot": node.identity["boot"],
                      "network": node.identity["network"], "name": name, "before": before, "after": after}
             lines += json.dumps(entry).encode() + b"\n"
-        if lines:
-            _synced(self._descriptor, lines)
+        try:
+            if lines:
+                _synced(self._descriptor, lines)
+        except OSError as error:
+            raise Trouble(f"the record {self.path} cannot be written: {error.strerror}; make room "
+                          "there, or set SLUICE_CACHE_DIR to another folder") from error
+
+    def clear(self):
+        """Without what it holds, which is at most a line that was cut short."""
+        os.ftruncate(self._descriptor, 0)
 
     def keep_only(self, entries):
         """Replaces the record as a whole; without entries its file goes."""
@@ -87,10 +112,17 @@ class Record:
             os.unlink(self.path)
             return
         made = self.path + ".new"
-        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        _synced(descriptor, b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
-        os.close(descriptor)
-        os.rename(made, self.path)
+        descriptor = os.open(made, _FLAGS | os.O_TRUNC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # before anybody finds it at the path
+            _synced(descriptor, b"".join(json.dumps(entry).encode() + b"\n" for entry in entries))
+            os.rename(made, self.path)
+        except OSError as error:
+            os.close(descriptor)
+            raise Trouble(f"{made} cannot be written: {error.strerror}; {self.path} is as it was: "
+                          "make room there, then run `sluice tune system --undo`") from error
+        os.close(self._descriptor)
+        self._descriptor = descriptor
 
     def close(self):
         os.close(self._descriptor)
@@ -137,4 +169,8 @@ def undo(record, say=print):
             node.stop()
         left += [each for each in entries if each["node"] == name and each["network"] == network and each["name"] in refused]
     record.keep_only(left)
+    for name in dict.fromkeys(each["node"] for each in left):
+        lines = [str(number) for number, each in enumerate(left, 1) if each["node"] == name]
+        say(f"{name}: not all is undone. If this node or its network namespace is gone for good, "
+            f"remove these lines of {record.path}: {', '.join(lines)}")
     return not left

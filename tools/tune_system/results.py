@@ -31,7 +31,11 @@ def _write(path, text):
 def keep(result):
     """Path of the file that now holds it."""
     folder = _folder()
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise Trouble(f"{folder} cannot be made: {error.strerror}; set SLUICE_CACHE_DIR to another "
+                      "folder") from error
     path = os.path.join(folder, result["workload"] + ".json")
     _write(path, json.dumps(dict(result, schema=SCHEMA), indent=1) + "\n")
     return path

@@ -1,4 +1,5 @@
 """How `sluice tune system` says no: what is wrong and what to do about it, in one line, and an exit code."""
+import signal
 
 OK = 0
 FAILED = 1
@@ -12,6 +13,14 @@ class Trouble(Exception):
     def __init__(self, text, code=FAILED):
         super().__init__(text)
         self.code = code
+
+
+class Interrupted(BaseException):
+    """A signal. No Exception, so that nobody takes it for a failure of what just ran."""
+
+    def __init__(self, number):
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.code = 128 + number
 
 
 class NodeLost(Trouble):

@@ -25,7 +25,9 @@ from lab import Lab
 from library_test_tool import LibraryTestTool, tuning_text
 from network_test_tool import DEFAULT_TEST, NetworkTestTool, aggregate
 from parameter_computation import DEFAULT, ParameterComputation
-from trouble import FAILED, OK, USAGE, Trouble
+from trouble import FAILED, OK, USAGE, Interrupted, Trouble
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def say(text):
@@ -57,14 +59,36 @@ def empty_record():
     try:
         if record.entries():
             raise Trouble(f"values of an earlier run or of --apply are in place ({record.path}); run `sluice tune system --undo` first")
-        record.keep_only([])
-    finally:
-        record.close()
-    record = records.Record()
-    try:
+        record.clear()
         yield record
     finally:
         record.close()
+
+
+@contextlib.contextmanager
+def signals_wait():
+    """A signal that comes meanwhile counts at the end."""
+    came = []
+    before = {each: signal.getsignal(each) for each in SIGNALS}
+    for each in (each for each in SIGNALS if before[each] is not signal.SIG_IGN):
+        signal.signal(each, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for each in SIGNALS:
+            signal.signal(each, before[each])
+    if came:
+        _interrupted(came[0], None)
+
+
+def take_back(record):
+    """The one way to undo, whatever ended the run. Says what is in place then."""
+    with signals_wait():
+        changed = bool(record.entries())
+        if not records.undo(record, lambda text: None):
+            say("not all is as before; run `sluice tune system --undo` when every node answers")
+        elif changed:
+            say("what was changed is undone")
 
 
 def expanded(space, control):
@@ -95,20 +119,22 @@ def tune(asked, options):
             with cluster(wanted, dict(options, ipv6=asked["test"]["ipv6"])) as everything:
                 result = _tuned(asked, everything, record)
         finally:
-            # One way to undo, whatever ended the run.
-            if record.entries():
-                undone = records.undo(record, lambda text: None)
-                if not undone:
-                    say("not all is as before; run `sluice tune system --undo` when every node answers")
-            else:
-                record.keep_only([])
-    path = results.keep(result)
-    _print_result(result)
-    print(f"kept in {path}")
-    if options["report"]:
-        results.write_report(options["report"], result)
-        print(f"report in {options['report']}")
+            take_back(record)
+    _deliver(result, options)
     return OK
+
+
+def _deliver(result, options):
+    """Printed, kept and in the report: where one fails, as on a full disk, the others have it."""
+    try:
+        _print_result(result)
+    finally:
+        try:
+            print(f"kept in {results.keep(result)}")
+        finally:
+            if options["report"]:
+                results.write_report(options["report"], result)
+                print(f"report in {options['report']}")
 
 
 def _tuned(asked, everything, record):
@@ -194,7 +220,7 @@ def apply(asked, options):
     chosen = {name: value for name, value in result["chosen"].items() if value != DEFAULT}
     for name, value in chosen.items():
         try:
-            parameters.REGISTRY[name].checked(value)
+            chosen[name] = parameters.REGISTRY[name].checked(value)
         except (KeyError, parameters.WrongValue) as error:
             raise Trouble(f"the result of workload '{asked['workload']}' is not used: {error}; measure anew") from error
     own = {name: value for name, value in chosen.items() if not parameters.REGISTRY[name].of_machine}
@@ -208,8 +234,8 @@ def apply(asked, options):
         return OK
     if options["dry_run"]:
         return _print_plan(asked["cluster"], options, [chosen])
+    done = False
     with empty_record() as record:
-        done = False
         try:
             with cluster(asked["cluster"], dict(options, ipv6=asked["test"]["ipv6"])) as everything:
                 control = ControlLogic(everything, None, record, say)
@@ -218,9 +244,13 @@ def apply(asked, options):
                     raise Trouble("; ".join(f"{name} cannot be set: {why}" for name, why in refused.items()) + "; nothing was changed")
                 control.set_kernel_parameters(chosen)
                 done = True
+        except Interrupted:
+            if done:
+                say("all values are set and read back; `sluice tune system --undo` takes them back")
+            raise
         finally:
-            if not done and not records.undo(record, lambda text: None):
-                say("not all is as before; run `sluice tune system --undo` when every node answers")
+            if not done:
+                take_back(record)
     for node in everything:
         print(f"{node.name}: {len(chosen)} values set and read back")
     print("sluice tune system --undo takes them back")
@@ -258,15 +288,18 @@ def undo():
             print("nothing to undo")
             return OK
         return OK if records.undo(record) else FAILED
+    except Interrupted:
+        say(f"what is not undone yet is in {record.path}; run `sluice tune system --undo` again")
+        raise
     finally:
         record.close()
 
 
 def _interrupted(number, _):
     # A second one does not stop the undoing.
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
-    raise Trouble(f"ended by {signal.Signals(number).name}; what was changed is undone", 128 + number)
+    raise Interrupted(number)
 
 
 def run(arguments):
@@ -293,14 +326,18 @@ def run(arguments):
 
 
 def main():
-    for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for each in SIGNALS:
         signal.signal(each, _interrupted)
     try:
         return run(sys.argv[1:])
-    except Trouble as trouble:
-        say(trouble)
-        return trouble.code
+    except (Trouble, Interrupted) as end:  # whoever had changed something has said what is in place
+        say(end)
+        return end.code
     except BrokenPipeError:
+        return FAILED
+    except OSError as error:
+        say(f"{error.filename or 'the output'}: {error.strerror or error}; look at its rights and "
+            "at the space on its disk, then run it again")
         return FAILED
 
 
