@@ -108,6 +108,55 @@ std::string run_first(Plan& plan, std::mt19937_64& random) {
   return {};
 }
 
+// One of the edges for which that holds; kNone if there is none.
+template <typename Holds>
+uint32_t some_edge(const Plan& plan, std::mt19937_64& random, Holds holds) {
+  std::vector<uint32_t> found;
+  for (uint32_t e = 0; e < plan.graph.edges.size(); ++e)
+    if (holds(e)) found.push_back(e);
+  return found.empty() ? kNone : found[below(random, found.size())];
+}
+
+std::string miscount(Plan& plan, std::mt19937_64& random) {
+  if (plan.tensors.empty()) return {};
+  const uint32_t e = below(random, plan.tensors.size());
+  uint32_t& fetches = plan.tensors[e].fetches;
+  fetches = fetches > 0 && random() % 2 == 0 ? fetches - 1 : fetches + 1;
+  return "'" + plan.graph.edges[e].name + "' counts its readers wrongly";
+}
+
+std::string forbid_in_place(Plan& plan, std::mt19937_64& random) {
+  const uint32_t e = some_edge(
+      plan, random, [&](uint32_t each) { return plan.tensors[each].in_place_of != kNone; });
+  if (e == kNone) return {};
+  plan.graph.nodes[plan.graph.edges[e].from].in_place = false;
+  return "'" + plan.graph.edges[e].name + "' is in place, and its node does not allow it";
+}
+
+std::string in_place_of_nothing(Plan& plan, std::mt19937_64& random) {
+  const auto edges = static_cast<uint32_t>(plan.graph.edges.size());
+  if (edges == 0) return {};
+  const uint32_t e = below(random, edges);
+  plan.tensors[e].in_place_of = edges + below(random, 3);
+  return "'" + plan.graph.edges[e].name + "' is in place of an edge that is not there";
+}
+
+std::string move_control(Plan& plan, std::mt19937_64& random) {
+  const uint32_t e =
+      some_edge(plan, random, [&](uint32_t each) { return plan.graph.edges[each].control; });
+  if (e == kNone) return {};
+  const std::string name = "'" + plan.graph.edges[e].name + "', a control edge, ";
+  const auto process = below(random, plan.processes.size());
+  switch (random() % 3) {
+    case 0:
+      plan.deliveries.push_back({.edge = e, .process = process});
+      return name + "is delivered";
+    case 1: plan.processes[process].step.push_back({Action::kPublish, e}); break;
+    default: plan.processes[process].start.push_back({Action::kClaim, e});
+  }
+  return name + "is claimed or published";
+}
+
 }  // namespace
 
 Graph random_graph(std::mt19937_64& random) {
@@ -158,7 +207,11 @@ std::string break_plan(Plan& plan, int way, std::mt19937_64& random) {
     case 7: return shrink(plan, random);
     case 8: return fewer_versions(plan);
     case 9: return random() % 2 == 0 ? change_route(plan, random) : disclose(plan);
-    default: return run_first(plan, random);
+    case 10: return run_first(plan, random);
+    case 11: return miscount(plan, random);
+    case 12: return forbid_in_place(plan, random);
+    case 13: return in_place_of_nothing(plan, random);
+    default: return move_control(plan, random);
   }
 }
 

@@ -16,7 +16,7 @@ namespace sluice::graph::test {
 Graph random_graph(std::mt19937_64& random);
 
 // Breaks the plan in one way and says how; empty if that way does not apply to it.
-inline constexpr int kWaysToBreak = 11;
+inline constexpr int kWaysToBreak = 15;
 std::string break_plan(Plan& plan, int way, std::mt19937_64& random);
 
 }  // namespace sluice::graph::test

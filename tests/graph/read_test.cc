@@ -150,6 +150,7 @@ TEST_CASE("costs are read, fitted and refused", "[graph]") {
   CHECK(to_json(*read_costs(to_json(*costs))) == to_json(*costs));
   for (const char* wrong :
        {R"("cross": {"samples": []}})", R"("cross": {"samples": [[1, 0]]}})",
+        R"("cross": {"samples": [[1, 1e300]]}})", R"("cross": {"samples": [[1, 1e-300]]}})",
         R"("cross": {"samples": [[1]]}})", R"("cross": {"samples": [[1, 2]], "latency_us": 1}})",
         R"("cores": 0})", R"("view": {"latency_us": -1}})", R"("views": {}})"}) {
     const Result<Costs> refused = read_costs(begin + wrong);

@@ -260,7 +260,8 @@ TEST_CASE("a plan that says view where bytes are copied ends with the receipt", 
         std::string_view::npos);
 }
 
-TEST_CASE("what the runner cannot do it says before anything runs", "[graph]") {
+// Two processes of a host: 'a' makes a tensor that 'b' reads.
+Graph made_and_read() {
   Graph graph;
   graph.processes = {{"a", "h", 0}, {"b", "h", 0}};
   Node node;
@@ -268,13 +269,49 @@ TEST_CASE("what the runner cannot do it says before anything runs", "[graph]") {
   graph.nodes.push_back(node);
   node.name = "read";
   node.process = 1;
-  node.device = "cuda:0";
   graph.nodes.push_back(node);
   Edge edge;
   edge.name = "t";
   edge.to = {1};
   edge.shape = {4};
   graph.edges.push_back(edge);
+  return graph;
+}
+
+TEST_CASE("a runner runs once, and no step after a start that failed", "[graph]") {
+  Graph graph = made_and_read();
+  graph.edges[0].delay = 1;  // start() publishes what step 0 reads
+  const Result<Plan> plan = make_plan(graph);
+  REQUIRE(plan.ok());
+  auto context = open_context();
+  REQUIRE(context.ok());
+  Exchange exchange(**context);
+  Patterns kernels(*plan);
+  auto refused = [](const Status& status, const char* text) {
+    INFO(status.to_string());
+    CHECK(status.code() == Code::kWrongState);
+    CHECK(status.detail().find(text) != std::string_view::npos);
+  };
+  Runner maker(**context, exchange, *plan, 0, kernels);
+  REQUIRE(maker.prepare().ok());
+  REQUIRE(maker.start().ok());
+  // The key is published already: the second runner's start() fails.
+  Runner second(**context, exchange, *plan, 0, kernels);
+  REQUIRE(second.prepare().ok());
+  const Status failed = second.start();
+  INFO(failed.to_string());
+  REQUIRE_FALSE(failed.ok());
+  refused(second.run_step(), "no failure before it");
+  CHECK(second.finish().ok());
+  refused(second.start(), "another Runner");
+  CHECK(maker.finish().ok());
+  refused(maker.start(), "another Runner");
+  refused(maker.run_step(), "start()");
+}
+
+TEST_CASE("what the runner cannot do it says before anything runs", "[graph]") {
+  Graph graph = made_and_read();
+  graph.nodes[1].device = "cuda:0";
   const Result<Plan> plan = make_plan(graph);
   REQUIRE(plan.ok());
   auto context = open_context();

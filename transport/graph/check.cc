@@ -88,15 +88,7 @@ class Checker {
       if (slot.process >= graph.processes.size()) return "a slot belongs to no process";
     }
     for (uint32_t e = 0; e < graph.edges.size(); ++e) {
-      const TensorPlan& tensor = plan_.tensors[e];
-      if (!graph.edges[e].control && tensor.slots.empty()) return "'" + name(e) + "' has no slot";
-      for (uint32_t slot : tensor.slots) {
-        if (slot >= plan_.slots.size()) return "'" + name(e) + "' has a slot that is not there";
-        if (plan_.slots[slot].process != plan_.process_of(e))
-          return "'" + name(e) + "' is born in the memory of another process";
-        if (plan_.slots[slot].bytes < graph.edges[e].bytes)
-          return "'" + name(e) + "' is larger than its slot";
-      }
+      if (std::string why = check_tensor(e); !why.empty()) return why;
     }
     std::set<std::pair<uint32_t, uint32_t>> ways;
     for (const Delivery& delivery : plan_.deliveries) {
@@ -112,9 +104,34 @@ class Checker {
                               : of_edge                   ? graph.edges.size()
                                                           : plan_.deliveries.size();
           if (each.subject >= size) return "an instruction names what is not there";
+          if (of_edge && graph.edges[each.subject].control)
+            return "an instruction moves '" + name(each.subject) + "', which has no tensor";
         }
       }
     }
+    return {};
+  }
+
+  std::string check_tensor(uint32_t e) const {
+    const Edge& edge = plan_.graph.edges[e];
+    const TensorPlan& tensor = plan_.tensors[e];
+    if (!edge.control && tensor.slots.empty()) return "'" + name(e) + "' has no slot";
+    for (uint32_t slot : tensor.slots) {
+      if (slot >= plan_.slots.size()) return "'" + name(e) + "' has a slot that is not there";
+      if (plan_.slots[slot].process != plan_.process_of(e))
+        return "'" + name(e) + "' is born in the memory of another process";
+      if (plan_.slots[slot].bytes < edge.bytes) return "'" + name(e) + "' is larger than its slot";
+    }
+    if (tensor.fetches != remote_readers(e, plan_.process_of(e)))
+      return "'" + name(e) + "' counts " + std::to_string(tensor.fetches) +
+             " other processes that read it, which is wrong";
+    if (tensor.in_place_of == kNone) return {};
+    if (tensor.in_place_of >= plan_.graph.edges.size())
+      return "'" + name(e) + "' is in place of what is not there";
+    if (edge.control || plan_.graph.edges[tensor.in_place_of].control)
+      return "'" + name(e) + "' is in place of what has no tensor, or has none itself";
+    if (!plan_.graph.nodes[edge.from].in_place)
+      return "'" + name(e) + "' is in place of an input, which its node does not allow";
     return {};
   }
 
@@ -122,6 +139,8 @@ class Checker {
     const Graph& graph = plan_.graph;
     if (delivery.edge >= graph.edges.size() || delivery.process >= graph.processes.size())
       return "a delivery names what is not there";
+    if (graph.edges[delivery.edge].control)
+      return "'" + name(delivery.edge) + "' is delivered, and has no tensor";
     const std::string who =
         "'" + name(delivery.edge) + "' to '" + graph.processes[delivery.process].name + "'";
     const uint32_t home = plan_.process_of(delivery.edge);

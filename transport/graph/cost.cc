@@ -1,16 +1,21 @@
 #include <sluice/graph/cost.h>
 
 #include <algorithm>
-#include <cmath>
+#include <string>
 
 namespace sluice::graph {
+namespace {
+// Of a sample. Beyond that the squares of the weights leave the range of a double.
+constexpr double kLeastTimeUs = 1e-6, kMostTimeUs = 1e15;  // a picosecond to 30 years
+}  // namespace
 
 Result<Line> fit(std::span<const Sample> samples) {
   double w = 0, x = 0, y = 0, xx = 0, xy = 0;
   for (const Sample& sample : samples) {
-    if (!(sample.time_us > 0) || !std::isfinite(sample.time_us)) {
+    if (!(sample.time_us >= kLeastTimeUs && sample.time_us <= kMostTimeUs)) {
       return Status(Code::kInvalidArgument, Scope::kOperation, "graph/fit",
-                    "a sample has a time that is not above 0 us: leave it out");
+                    "a sample has a time of " + std::to_string(sample.time_us) +
+                        " us: give what was measured, from 1e-6 to 1e15 us, or leave it out");
     }
     const double weight = 1 / (sample.time_us * sample.time_us);
     const double bytes = static_cast<double>(sample.bytes);

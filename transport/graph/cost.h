@@ -27,7 +27,7 @@ struct Sample {
 
 // The line through the samples whose largest relative error is counted least: each square is
 // weighted by 1/time^2, so that small sizes count as much as large ones. Neither part is negative.
-// Errors: kInvalidArgument (no samples, times that are not above 0).
+// Errors: kInvalidArgument (no samples, times that are not from 1e-6 to 1e15 us).
 Result<Line> fit(std::span<const Sample> samples);
 
 struct Costs {

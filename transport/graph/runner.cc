@@ -75,9 +75,9 @@ class Runner::State {
   void connect(uint32_t process, const Endpoint& endpoint) { endpoints_[process] = &endpoint; }
 
   Status start() {
-    if (!prepared_ || started_) {
+    if (!prepared_ || started_ || finished_) {
       return Status(Code::kWrongState, Scope::kOperation, kOrigin,
-                    "start() comes once, after prepare()");
+                    "start() comes once, after prepare(); make another Runner to run again");
     }
     for (const Delivery& delivery : plan_.deliveries) {
       const uint32_t home = plan_.process_of(delivery.edge);
@@ -88,8 +88,12 @@ class Runner::State {
     }
     started_ = true;
     for (const Instruction& each : plan_.processes[process_].start) {
-      if (each.action == Action::kPublish) SLUICE_RETURN_IF_ERROR(publish(each.subject, 0));
-      if (each.action == Action::kPost) SLUICE_RETURN_IF_ERROR(post(each.subject));
+      Status done;
+      if (each.action == Action::kPublish) done = publish(each.subject, 0);
+      if (each.action == Action::kPost) done = post(each.subject);
+      if (done.ok()) continue;
+      failed_ = true;
+      return done;
     }
     return Status();
   }
@@ -97,7 +101,8 @@ class Runner::State {
   Status run_step() {
     if (!started_ || failed_) {
       return Status(Code::kWrongState, Scope::kOperation, kOrigin,
-                    "a step needs start(), and no failure before it");
+                    "a step needs start(), and no failure before it; finish() this runner, and "
+                    "make another to run again");
     }
     for (const Instruction& each : plan_.processes[process_].step) {
       const Status status = carry_out(each);
@@ -129,6 +134,7 @@ class Runner::State {
         },
         from_now(options_.patience));
     started_ = false;
+    finished_ = true;
     return ended;
   }
 
@@ -209,7 +215,9 @@ class Runner::State {
       if (!waited.ok()) return about(waited, edge, step, "no memory came back for");
       if (slot.lost()) {
         return about(Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
-                            "a process that reads what lay in its memory has ended"),
+                            "a process that reads what lay in its memory has ended, or did not "
+                            "release it within the exchange's supply_timeout or view_timeout; "
+                            "look at the error of that process, or allow more time"),
                      edge, step, "no memory came back for");
       }
     }
@@ -369,7 +377,7 @@ class Runner::State {
   std::vector<Kernels::Input> input_list_;
   std::vector<Kernels::Output> output_list_;
   uint64_t step_ = 0;
-  bool prepared_ = false, started_ = false, failed_ = false;
+  bool prepared_ = false, started_ = false, failed_ = false, finished_ = false;
 };
 
 Runner::Runner(Context& context, Exchange& exchange, const Plan& plan, uint32_t process,

@@ -67,12 +67,13 @@ class Runner {
   // start(); the others ask by themselves. The endpoint is in the exchange already.
   void connect(uint32_t process, const Endpoint& endpoint);
   // Publishes and asks for what step 0 reads.
-  // Errors: kWrongState (not prepared, started before, no endpoint to a process).
+  // Errors: kWrongState (not prepared, started or finished before, no endpoint to a process), and
+  // those of publishing and fetching; after these the runner can only finish().
   Status start();
   // One step. Errors: the program's, those of fetches, kTimedOut (patience), kUnreachable (a
-  // process ended that reads what lay in memory that is needed), kInternal (a receipt that
-  // contradicts the plan: a view that was copied), each with the tensor and the step. The runner
-  // can only finish() after one.
+  // process that reads what lay in memory that is needed has ended, or was too slow for the
+  // exchange), kInternal (a receipt that contradicts the plan: a view that was copied), each with
+  // the tensor and the step. The runner can only finish() after one.
   Status run_step();
   uint64_t step() const;  // the next one
   // Cancels what was asked for ahead, and waits until the readers of the last step, which others
