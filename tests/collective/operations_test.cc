@@ -280,10 +280,16 @@ TEST_CASE("ranks that meet at rank 0 find each other, and exchange messages") {
         if (self.rank() == 0) {
           self.ok(self.group.send_and_wait(1, 5, Region(word, 0, 4), soon()), "send");
           self.ok(self.group.post(1, 6, Region(word, 0, 8).as_tensor(), soon()), "post");
+          self.ok(self.group.post(1, 8, Region(word, 0, 8).as_tensor(), soon()), "post");
         } else if (self.rank() == 1) {
           self.ok(self.group.receive_and_wait(0, 6, Region(word, 0, 8), soon()), "receive");
           self.fails(self.group.receive_and_wait(0, 5, Region(word, 0, 8), soon()).status(),
                      Code::kInvalidArgument, "rank 0 sent 4 bytes, not 8");
+          const Status small =
+              self.group.receive_and_wait(0, 8, Region(word, 0, 4), soon()).status();
+          self.fails(small, Code::kInvalidArgument, "receive: rank 0: the message has 8 bytes");
+          self.check(small.detail().find("lost") == std::string_view::npos, small.to_string());
+          self.ok(self.group.receive_and_wait(0, 8, Region(word, 0, 8), soon()), "receive");
         }
         self.ok(self.group.barrier_and_wait(soon()), "barrier");
       },

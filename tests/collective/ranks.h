@@ -2,6 +2,7 @@
 #ifndef SLUICE_TESTS_COLLECTIVE_RANKS_H_
 #define SLUICE_TESTS_COLLECTIVE_RANKS_H_
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,6 +42,13 @@ class Rank {
     check(status == code && status.detail().find(text) != std::string_view::npos,
           "expected " + std::string(to_string(code)) + " with '" + text + "', got " +
               status.to_string());
+  }
+  // Until `holds`, which other threads may change: that is no event of the context.
+  template <typename Holds>
+  void await(Holds holds) {
+    const Instant end = soon();
+    while (!holds() && now() < end)
+      (void)context.wait_until(holds, after(now(), std::chrono::milliseconds(10)));
   }
   Buffer allocate(size_t bytes) {
     return context.arena().allocate(std::max<size_t>(bytes, 1)).value();

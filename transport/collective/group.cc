@@ -65,9 +65,12 @@ Status Group::close(Instant deadline) {
   return met.ok() ? closed : met;
 }
 
-Result<Call> Group::begin(Kind kind, uint64_t bytes, Instant deadline) {
+Result<Call> Group::begin(Call call) {
   SLUICE_RETURN_IF_ERROR(mesh_->usable());
-  return Call{.kind = kind, .bytes = bytes, .number = next_number_++, .deadline = deadline};
+  call.number = next_number_++;
+  call.history = internal::history_of(digest_);
+  digest_ = internal::digest_with(digest_, call);
+  return call;
 }
 
 Status Group::check_rank(int rank, const char* what) const {
@@ -92,10 +95,12 @@ Status Group::check_elements(const Region& data, DataType dtype, ReduceOp op) co
 
 Task<Group::Outcome> Group::allreduce(Region data, DataType dtype, ReduceOp op, Instant deadline) {
   if (Status bad = check_elements(data, dtype, op); !bad.ok()) return internal::failed(bad);
-  Result<Call> call = begin(Kind::kAllreduce, data.bytes(), deadline);
+  Result<Call> call = begin({.kind = Kind::kAllreduce,
+                             .op = op,
+                             .dtype = dtype,
+                             .bytes = data.bytes(),
+                             .deadline = deadline});
   if (!call.ok()) return internal::failed(call.status());
-  call->dtype = dtype;
-  call->op = op;
   const bool small = data.bytes() <= internal::kSlotBytes;
   if (mesh_->views() || size() == 1)
     return small ? internal::reduce_in_slots(*mesh_, *call, std::move(data), -1)
@@ -108,11 +113,13 @@ Task<Group::Outcome> Group::reduce(Region data, DataType dtype, ReduceOp op, int
                                    Instant deadline) {
   if (Status bad = check_elements(data, dtype, op); !bad.ok()) return internal::failed(bad);
   if (Status bad = check_rank(root, "root"); !bad.ok()) return internal::failed(bad);
-  Result<Call> call = begin(Kind::kReduce, data.bytes(), deadline);
+  Result<Call> call = begin({.kind = Kind::kReduce,
+                             .op = op,
+                             .dtype = dtype,
+                             .root = root,
+                             .bytes = data.bytes(),
+                             .deadline = deadline});
   if (!call.ok()) return internal::failed(call.status());
-  call->dtype = dtype;
-  call->op = op;
-  call->root = root;
   if (!mesh_->views() && size() > 1)
     return internal::reduce_tree(*mesh_, *call, std::move(data), root);
   return data.bytes() <= internal::kSlotBytes
@@ -123,9 +130,9 @@ Task<Group::Outcome> Group::reduce(Region data, DataType dtype, ReduceOp op, int
 Task<Group::Outcome> Group::broadcast(Region data, int root, Instant deadline) {
   if (!data.valid()) return internal::failed(outside());
   if (Status bad = check_rank(root, "root"); !bad.ok()) return internal::failed(bad);
-  Result<Call> call = begin(Kind::kBroadcast, data.bytes(), deadline);
+  Result<Call> call =
+      begin({.kind = Kind::kBroadcast, .root = root, .bytes = data.bytes(), .deadline = deadline});
   if (!call.ok()) return internal::failed(call.status());
-  call->root = root;
   return internal::broadcast_tree(*mesh_, *call, std::move(data), mesh_->views());
 }
 
@@ -137,7 +144,7 @@ Task<Group::Outcome> Group::allgather(Region mine, Region all, Instant deadline)
     return internal::failed(invalid("the region for all ranks has " + std::to_string(all.bytes()) +
                                     " bytes, not " + std::to_string(size()) + " times the " +
                                     std::to_string(part) + " of one"));
-  Result<Call> call = begin(Kind::kAllgather, part, deadline);
+  Result<Call> call = begin({.kind = Kind::kAllgather, .bytes = part, .deadline = deadline});
   if (!call.ok()) return internal::failed(call.status());
   std::vector<Region> send(static_cast<size_t>(size()), mine);
   std::vector<uint64_t> sizes(static_cast<size_t>(size()), part);
@@ -152,7 +159,7 @@ Task<Group::Outcome> Group::alltoall(Region send, Region receive, Instant deadli
                                     std::to_string(receive.bytes()) + " to receive: both must be " +
                                     std::to_string(ranks) + " equal parts"));
   if (overlap(send, receive)) return internal::failed(invalid("the regions overlap"));
-  Result<Call> call = begin(Kind::kAlltoall, send.bytes(), deadline);
+  Result<Call> call = begin({.kind = Kind::kAlltoall, .bytes = send.bytes(), .deadline = deadline});
   if (!call.ok()) return internal::failed(call.status());
   const std::vector<uint64_t> sizes(ranks, send.bytes() / ranks);
   return internal::exchange_parts(*mesh_, *call, cut(send, sizes), cut(receive, sizes));
@@ -168,14 +175,14 @@ Task<Group::Outcome> Group::alltoallv(Region send, std::span<const uint64_t> sen
   if (send_bytes[static_cast<size_t>(rank())] != receive_bytes[static_cast<size_t>(rank())])
     return internal::failed(invalid("this rank's part for itself has two sizes"));
   if (overlap(send, receive)) return internal::failed(invalid("the regions overlap"));
-  Result<Call> call = begin(Kind::kAlltoallv, 0, deadline);
+  Result<Call> call = begin({.kind = Kind::kAlltoallv, .deadline = deadline});
   if (!call.ok()) return internal::failed(call.status());
   return internal::exchange_parts(*mesh_, *call, cut(send, send_bytes),
                                   cut(receive, receive_bytes));
 }
 
 Task<Group::Outcome> Group::barrier(Instant deadline) {
-  Result<Call> call = begin(Kind::kBarrier, 0, deadline);
+  Result<Call> call = begin({.kind = Kind::kBarrier, .deadline = deadline});
   if (!call.ok()) return internal::failed(call.status());
   return internal::dissemination(*mesh_, *call);
 }

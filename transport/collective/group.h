@@ -19,7 +19,6 @@ namespace sluice {
 namespace internal {
 class Mesh;
 struct Call;
-enum class Kind : uint8_t;
 }  // namespace internal
 
 inline constexpr int kMostRanks = 1024;
@@ -100,15 +99,19 @@ class Group {
   Outcome barrier_and_wait(Instant deadline);
 
   // Messages between two ranks, in order for each tag. They do not break the group.
+  //
+  // A rank may leave 256 messages, or 1 MiB of small ones, of another rank unreceived (over long
+  // lines more). What that rank sends it beyond that waits, also the messages of collectives.
   // Errors: kInvalidArgument (rank, region, or the message has another size than `into`),
-  // kTimedOut, kUnreachable, kWrongState.
+  // kTimedOut, kUnreachable, kWrongState, and why the group broke meanwhile.
   // Level::kSourceReusable: `data` may be written again; the peer need not have received it.
   Outcome send_and_wait(int to, uint32_t tag, Region data, Instant deadline);
   Outcome receive_and_wait(int from, uint32_t tag, Region into, Instant deadline);
   // Both at once, as two ranks that exchange data must. One of the ranks may be -1: nobody.
   Outcome send_receive_and_wait(int to, Region data, int from, Region into, uint32_t tag,
                                 Instant deadline);
-  // Gives a message away: returns once it is posted. If it is lost, later operations tell.
+  // Gives a message away: returns once it is posted, which may be long before it leaves (see
+  // above). If it is lost, later operations tell.
   Status post(int to, uint32_t tag, Tensor message, Instant deadline);
 
   // All ranks call it: waits until every rank has, and closes the connections. Errors: kTimedOut,
@@ -117,12 +120,13 @@ class Group {
 
  private:
   explicit Group(std::unique_ptr<internal::Mesh> mesh);
-  Result<internal::Call> begin(internal::Kind kind, uint64_t bytes, Instant deadline);
+  Result<internal::Call> begin(internal::Call call);
   Status check_rank(int rank, const char* what) const;
   Status check_elements(const Region& data, DataType dtype, ReduceOp op) const;
 
   std::unique_ptr<internal::Mesh> mesh_;
-  uint32_t next_number_ = 1;
+  uint64_t next_number_ = 1;
+  uint64_t digest_ = 0;  // of the collectives so far
 };
 
 }  // namespace sluice

@@ -14,6 +14,8 @@ constexpr const char* kOrigin = "collective/group";
 // Code u8 (0: goodbye), rank that is to blame as u32 is part of the text; text.
 constexpr size_t kAlarmBytes = 512;
 constexpr Tag kAlarmTag = lane_tag(Lane::kAlarm, 0);
+// A message that the path had no room for is posted again after this, or with the next event.
+constexpr Duration kPostAgain = std::chrono::milliseconds(1);
 Counter groups_broken("collective.groups_broken");
 }  // namespace
 
@@ -42,13 +44,19 @@ Mesh::~Mesh() {
 
 Status Mesh::start(std::vector<Endpoint> peers) {
   peers_ = std::move(peers);
+  bool ended = false;
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_) continue;
-    Status added = exchange_.add(peer(rank));
-    if (added.ok()) added = listen_for_alarms(rank);
+    Status added = listen_for_alarms(rank);
+    const bool over = added.ok() && peer(rank).state() != EndpointState::kConnected;
+    if (added.ok() && !over) added = exchange_.add(peer(rank));
     if (!added.ok()) return blame(rank, added, "opening the group");
+    ended = ended || over;
     path_ = std::max(path_, peer(rank).info().path.path);
   }
+  // A rank may have broken the group already. Its alarm lies here: it is heard before a collective
+  // finds that the connection has ended.
+  if (ended) context_.progress();
   return Status();
 }
 
@@ -132,24 +140,35 @@ Status Mesh::blame(int peer, const Status& why, const std::string& what) const {
                                                  "passed"),
                   why.os_error());
   }
+  // A message that was refused as it is does not mean that the rank is lost.
+  const char* const lost = why == Code::kInvalidArgument ? ": " : ": lost ";
   return Status(why == Code::kWrongState ? Code::kUnreachable : why.code(), Scope::kContext,
-                kOrigin, what + ": lost " + rank + ": " + std::string(why.detail()),
-                why.os_error());
+                kOrigin, what + lost + rank + ": " + std::string(why.detail()), why.os_error());
 }
 
 void Mesh::fail_soon(Status why) {
   if (broken_.ok() && failure_.ok()) failure_ = std::move(why);
 }
 
+void Mesh::dropped(const Call& call) {
+  fail_soon(Status(Code::kCancelled, Scope::kContext, kOrigin,
+                   call.name() + " was dropped on rank " + std::to_string(rank_) +
+                       " before its end; keep each Task until it has ended"));
+}
+
 void Mesh::fail(const Status& why) {
   if (!broken_.ok()) return;
-  broken_ = why;
+  // What was found first is the cause of what was found later.
+  broken_ = failure_.ok() ? why : failure_;
 
   groups_broken.add();
   for (int rank = 0; rank < size(); ++rank) {
     if (rank == rank_) continue;
-    say(rank, why);
+    say(rank, broken_);
     exchange_.remove(peer(rank));  // ends its fetches
+    // The alarm may have no room, or no credit while the peer has messages that it does not
+    // receive. The end of the connection needs neither, and lets an alarm that has both go first.
+    peer(rank).start_close();
   }
   for (size_t i = 0; i < rounds_.size(); ++i) rounds_[i]->cancel();
 }
@@ -183,7 +202,7 @@ Instant Mesh::next_timeout() {
   if (!failure_.ok() && broken_.ok()) return Instant{};
   Instant next = kNever;
   for (RoundState* round : rounds_)
-    if (round->wants_turn()) next = Instant{};
+    if (round->wants_turn()) next = std::min(next, after(context_.now(), kPostAgain));
   for (Waiter* waiting : waiting_) {
     if (waiting->ready(waiting->state)) return Instant{};
     if (waiting->ends_when_broken) next = std::min(next, waiting->deadline);

@@ -15,6 +15,7 @@
 namespace sluice::internal {
 
 class RoundState;
+struct Call;
 
 // Classes of tags on a group's endpoints, in the top byte: | class 8 | 24 zero bits | number 32 |.
 enum class Lane : uint8_t { kHello = 1, kControl = 2, kBulk = 3, kPoint = 4, kAlarm = 5 };
@@ -56,10 +57,12 @@ class Mesh final : private ProgressHook, private CompletionSink {
   const Status& broken() const { return broken_; }
   // Why no collective can start now, or ok.
   Status usable();
-  // Breaks the group, once: tells every rank, ends what runs.
+  // Breaks the group, once: tells every rank, ends what runs and the connections.
   void fail(const Status& why);
   // The same from inside a completion: done in the next turn.
   void fail_soon(Status why);
+  // A coroutine of `call` ended while it waited: the other ranks wait for this one.
+  void dropped(const Call& call);
   // A status that names the rank that an operation with `peer` failed for.
   Status blame(int peer, const Status& why, const std::string& what) const;
 
@@ -98,29 +101,39 @@ class Mesh final : private ProgressHook, private CompletionSink {
   std::vector<Waiter*> waiting_;
 };
 
-// co_await until(...): resumes once ready(), the deadline or the end of the group.
+// co_await Until(...): resumes once ready(), the deadline or the end of the group.
 template <typename Ready>
 class Until {
  public:
-  Until(Mesh& mesh, Ready ready, Instant deadline) : mesh_(mesh), ready_(std::move(ready)) {
+  Until(Mesh& mesh, const Call& call, Ready ready, Instant deadline)
+      : mesh_(mesh), call_(call), ready_(std::move(ready)) {
     waiting_.ready = [](void* self) { return static_cast<Until*>(self)->ready_(); };
     waiting_.state = this;
     waiting_.deadline = deadline;
   }
   Until(const Until&) = delete;
   Until& operator=(const Until&) = delete;
-  ~Until() { mesh_.remove_waiting(&waiting_); }
+  ~Until() {
+    mesh_.remove_waiting(&waiting_);
+    if (suspended_) mesh_.dropped(call_);
+  }
   bool await_ready() { return !mesh_.broken().ok() || ready_(); }
   void await_suspend(std::coroutine_handle<> waiter) {
     waiting_.waiter = waiter;
+    suspended_ = true;
     mesh_.add_waiting(&waiting_);
   }
   // True: ready.
-  bool await_resume() { return ready_(); }
+  bool await_resume() {
+    suspended_ = false;
+    return ready_();
+  }
 
  private:
   Mesh& mesh_;
+  const Call& call_;
   Ready ready_;
+  bool suspended_ = false;
   Waiter waiting_;
 };
 

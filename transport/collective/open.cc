@@ -15,11 +15,12 @@ namespace {
 
 constexpr const char* kOrigin = "collective/open";
 constexpr uint32_t kMagic = 0x48434C53;  // "SLCH"
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;         // of the hello, and of the headers of collectives
 constexpr size_t kMostAddress = 255;
 // A rank that does not listen yet is asked again after this.
 constexpr Duration kAskAgain = 10ms;
-// Connections that said nothing yet, beside one per rank: strangers cannot keep ranks out.
+// Connections that said nothing yet, beside one per rank. Beyond that the oldest one has to go, for
+// a rank says at once who it is.
 constexpr size_t kMostSilent = 64;
 // Between rank 0's end of patience and the deadline, a tenth of the time at most.
 constexpr Duration kTimeToTell = std::chrono::milliseconds(500);
@@ -29,7 +30,7 @@ constexpr Tag kFlagTag = internal::lane_tag(internal::Lane::kHello, 2);
 Counter strangers_refused("collective.strangers_refused");
 
 struct Hello {
-  uint32_t magic = kMagic;
+  uint32_t magic = 0;  // kMagic; anything else was sent by a stranger
   uint32_t version = kVersion;
   uint32_t size = 0;
   uint32_t rank = 0;
@@ -123,7 +124,8 @@ Opening::~Opening() {
 }
 
 Result<Tensor> Opening::hello() {
-  Hello hello{.size = static_cast<uint32_t>(options_.size),
+  Hello hello{.magic = kMagic,
+              .size = static_cast<uint32_t>(options_.size),
               .rank = static_cast<uint32_t>(options_.rank)};
   const std::string address = listener_ ? listener_.address() : std::string();
   if (address.size() > kMostAddress) return invalid("the address is too long: " + address);
@@ -177,7 +179,8 @@ Status Opening::connect(int rank, const std::string& address) {
                   "rank " + std::to_string(rank) + " at " + address +
                       (late ? " never came: "
                             : " sent this rank away; see the error of that rank: the sizes of the "
-                              "groups differ, or two processes have this rank's number (") +
+                              "groups differ, two processes have this rank's number, or too many "
+                              "connections to it say nothing (") +
                       std::string(answer.status().detail()) + (late ? "" : ")"));
   }
   Hello theirs;
@@ -195,9 +198,11 @@ Status Opening::take_guests() {
     if (guest.code() == Code::kTryAgain) return Status();
     if (!guest.ok()) return guest.status();
     if (guests_.size() >= kMostSilent + static_cast<size_t>(options_.size)) {
-      guest->shared()->abort(
-          Status(Code::kTryAgain, Scope::kEndpoint, kOrigin, "too many silent connections"));
-      continue;
+      strangers_refused.add();
+      guests_.front().endpoint.shared()->abort(
+          Status(Code::kTryAgain, Scope::kEndpoint, kOrigin,
+                 "too many connections have not said which rank they are; connect again"));
+      guests_.erase(guests_.begin());
     }
     SLUICE_TRY(Buffer room, context_.arena().allocate(sizeof(Hello)));
     guests_.push_back({.endpoint = std::move(*guest), .id = next_guest_++});
@@ -218,6 +223,7 @@ Status Opening::welcome(Completion& completion) {
   --hellos_pending_;
   auto guest = std::find_if(guests_.begin(), guests_.end(),
                             [&](const Guest& g) { return g.id == completion.user_data; });
+  if (guest == guests_.end()) return Status();  // it had to go
   Endpoint endpoint = std::move(guest->endpoint);
   guests_.erase(guest);
 

@@ -115,6 +115,8 @@ Group::Outcome Group::send_receive_and_wait(int to, Region data, int from, Regio
     const int peer = index == 0 ? to : from;
     if (peer == -1) continue;
     const Completion& completion = pair.result(index);
+    // The end of the group cancels it: why, the group says.
+    if (completion.status == Code::kCancelled && !mesh_->broken().ok()) return mesh_->broken();
     if (!completion.status.ok())
       return mesh_->blame(peer, completion.status, index == 0 ? "send" : "receive");
     add(receipt, completion.receipt);
@@ -123,7 +125,7 @@ Group::Outcome Group::send_receive_and_wait(int to, Region data, int from, Regio
     return Status(Code::kInvalidArgument, Scope::kOperation, kOrigin,
                   "rank " + std::to_string(from) + " sent " +
                       std::to_string(pair.result(1).receipt.bytes) + " bytes, not " +
-                      std::to_string(into.bytes()));
+                      std::to_string(into.bytes()) + "; receive into a region of that size");
   return internal::ended(*mesh_, receipt);
 }
 

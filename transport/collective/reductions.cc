@@ -120,7 +120,7 @@ Task<Moved> reduce_in_place(Mesh& mesh, Call call, Region data, int root) {
         fetches.push_back(exchange.fetch({name_of(rank), call.number}, call.deadline,
                                          {.from = &mesh.peer(rank)}));
     (void)co_await Until(
-        mesh,
+        mesh, call,
         [&] {
           return std::all_of(fetches.begin(), fetches.end(),
                              [](const Fetch& fetch) { return fetch.ready(); });
@@ -192,7 +192,7 @@ Task<Moved> reduce_in_place(Mesh& mesh, Call call, Region data, int root) {
   }
   views.clear();  // the others may write theirs again
   if (!co_await Until(
-          mesh, [&] { return lent->ready(); }, call.deadline)) {
+          mesh, call, [&] { return lent->ready(); }, call.deadline)) {
     if (mesh.broken().ok())
       mesh.fail(Status(Code::kTimedOut, Scope::kContext, "collective/reductions",
                        call.name() + ": only " + std::to_string(lent->readers_done()) + " of " +

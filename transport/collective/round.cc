@@ -26,7 +26,7 @@ Header header_of(const Call& call, const Message& message) {
           .code = static_cast<uint8_t>(call.dtype.code),
           .bits = call.dtype.bits,
           .root = static_cast<uint32_t>(call.root),
-          .flags = message.flags,
+          .flags = message.flags | call.history << kFlagBits,
           .bytes = call.bytes,
           .payload_bytes = message.payload_bytes};
 }
@@ -53,6 +53,8 @@ std::string difference(const Header& theirs, const Header& ours) {
   if (theirs.bytes != ours.bytes) return differ("bytes", theirs.bytes, ours.bytes);
   if (theirs.payload_bytes != ours.payload_bytes)
     return differ("bytes for this rank", theirs.payload_bytes, ours.payload_bytes);
+  if (theirs.flags >> kFlagBits != ours.flags >> kFlagBits)
+    return "an earlier collective had another kind, dtype, reduction, root or size there";
   return {};
 }
 
@@ -73,6 +75,18 @@ std::string_view to_string(Kind kind) {
   return "collective";
 }
 
+uint64_t digest_with(uint64_t before, const Call& call) {
+  constexpr uint64_t kFactor = 0x9E3779B97F4A7C15;  // 2^64 by the golden ratio
+  uint64_t digest = before;
+  for (uint64_t part : {static_cast<uint64_t>(call.kind), static_cast<uint64_t>(call.op),
+                        static_cast<uint64_t>(call.dtype.code), uint64_t{call.dtype.bits},
+                        static_cast<uint64_t>(call.root), call.bytes}) {
+    digest = (digest ^ part) * kFactor;
+    digest ^= digest >> 32;
+  }
+  return digest;
+}
+
 Result<Tensor> RoundState::header(const Message& message) {
   if (!header_ || header_payload_ != message.payload_bytes || header_flags_ != message.flags) {
     SLUICE_TRY(Buffer room, mesh_.context().arena().allocate(kHeaderBytes));
@@ -89,7 +103,8 @@ Result<OperationId> RoundState::post_part(size_t index, Message& message, bool b
   Endpoint& peer = mesh_.peer(message.peer);
   const PostOptions options{
       .sink = this, .user_data = user_data_of(index, bulk), .deadline = call_.deadline};
-  const Tag tag = lane_tag(bulk ? Lane::kBulk : Lane::kControl, call_.number);
+  const Tag tag =
+      lane_tag(bulk ? Lane::kBulk : Lane::kControl, static_cast<uint32_t>(call_.number));
   if (bulk) {
     if (!message.receives) return peer.send(tag, message.payload.as_tensor(), options);
     return peer.receive({.tag = tag}, message.payload.as_buffer(), options);
@@ -118,10 +133,14 @@ bool RoundState::post(size_t index, Message& message) {
       continue;
     }
     Result<OperationId> operation = post_part(index, message, bulk);
-    if (operation.code() == Code::kTryAgain) return false;
+    if (operation.code() == Code::kTryAgain) {
+      // Nothing else ends by the deadline: the path knows nothing of this message.
+      if (mesh_.context().now() < call_.deadline) return false;
+      operation = Status(Code::kTimedOut, Scope::kOperation, kOrigin);
+    }
     posted = true;
     if (!operation.ok()) {
-      failed(message, operation.status());
+      failed(message, bulk, operation.status());
       continue;
     }
     message.operations[bulk] = *operation;
@@ -156,14 +175,24 @@ void RoundState::cancel() {
   }
 }
 
-void RoundState::failed(const Message& message, const Status& why) {
+// The message does not fit its place. A payload of more than kSlotBytes has a place of its own, so
+// that a shorter one, which comes with its header, may not fit either.
+Status RoundState::other_size(const Message& message, bool bulk, const Status& why) const {
+  const std::string_view detail = why.detail();
+  return Status(Code::kInvalidArgument, Scope::kContext, kOrigin,
+                call_.name() + ": rank " + std::to_string(message.peer) +
+                    " disagrees with this rank: it did not send the " +
+                    std::to_string(message.payload_bytes) +
+                    " bytes that this rank's arguments ask for: " +
+                    std::string(detail.substr(0, detail.find(';'))) +
+                    (bulk ? "" : ", with a header of " + std::to_string(kHeaderBytes)) +
+                    "; give both ranks the same sizes");
+}
+
+void RoundState::failed(const Message& message, bool bulk, const Status& why) {
   if (!failure_.ok()) return;
-  // A message that is larger than its place: the ranks' arguments differ.
   if (message.receives && why == Code::kInvalidArgument) {
-    failure_ = Status(Code::kInvalidArgument, Scope::kContext, kOrigin,
-                      call_.name() + ": rank " + std::to_string(message.peer) +
-                          " sent more bytes than the " + std::to_string(message.payload_bytes) +
-                          " that this rank's arguments ask for");
+    failure_ = other_size(message, bulk, why);
   } else {
     // Past the deadline a send that the peer may have begun to take ends kOutcomeUnknown.
     const bool late =
@@ -178,12 +207,13 @@ void RoundState::failed(const Message& message, const Status& why) {
 Status RoundState::check_header(Message& message) {
   Header theirs;
   std::memcpy(&theirs, message.slot.data(), sizeof theirs);
-  message.flags = theirs.flags;
   const std::string differs = difference(theirs, header_of(call_, message));
+  message.flags = theirs.flags & ((1u << kFlagBits) - 1);
   if (differs.empty()) return Status();
   return Status(Code::kInvalidArgument, Scope::kContext, kOrigin,
                 call_.name() + ": rank " + std::to_string(message.peer) +
-                    " disagrees with this rank: " + differs);
+                    " disagrees with this rank: " + differs +
+                    "; all ranks make the same calls with arguments that agree");
 }
 
 void RoundState::on_completion(Completion&& completion) noexcept {
@@ -193,7 +223,7 @@ void RoundState::on_completion(Completion&& completion) noexcept {
   --pending_;
   if (message.receives && !bulk && !completion.buffers.empty())
     message.slot = std::move(completion.buffers[0]);
-  if (!completion.status.ok()) return failed(message, completion.status);
+  if (!completion.status.ok()) return failed(message, bulk, completion.status);
   receipt_.bytes += completion.receipt.bytes;
   receipt_.copied_bytes += completion.receipt.copied_bytes;
   receipt_.kernel_copied_bytes += completion.receipt.kernel_copied_bytes;
@@ -207,7 +237,7 @@ void RoundState::on_completion(Completion&& completion) noexcept {
     agreed = Status(Code::kInvalidArgument, Scope::kContext, kOrigin,
                     call_.name() + ": rank " + std::to_string(message.peer) + " sent " +
                         std::to_string(completion.receipt.bytes) + " bytes, not " +
-                        std::to_string(expected));
+                        std::to_string(expected) + "; give both ranks the same sizes");
   if (agreed.ok()) return;
   if (failure_.ok()) failure_ = agreed;
   mesh_.fail_soon(agreed);
@@ -216,9 +246,7 @@ void RoundState::on_completion(Completion&& completion) noexcept {
 Round::~Round() {
   mesh_.remove_waiting(&waiting_);
   if (state_->finished()) return;
-  mesh_.fail_soon(Status(Code::kCancelled, Scope::kContext, kOrigin,
-                         state_->call_.name() + " was dropped on rank " +
-                             std::to_string(mesh_.rank()) + " before its end"));
+  mesh_.dropped(state_->call_);
   state_->cancel();
   mesh_.adopt(std::move(state_));
 }

@@ -36,17 +36,24 @@ struct Call {
   ReduceOp op = ReduceOp::kSum;
   DataType dtype = uint8;
   int root = 0;
-  uint64_t bytes = 0;   // of each rank's argument; kAlltoallv: 0, they may differ
-  uint32_t number = 0;  // of the collective within the group
+  uint64_t bytes = 0;    // of each rank's argument; kAlltoallv: 0, they may differ
+  uint64_t number = 0;   // of the collective within the group
+  uint32_t history = 0;  // 24 bits of a digest of the collectives before it
   Instant deadline = kNever;
 
   std::string name() const { return std::string(to_string(kind)) + " " + std::to_string(number); }
 };
 
+// The digest of the collectives up to `call`, by that of those before it. Ranks that disagree on a
+// root may all be senders: nobody has a header to compare then, and the next collective finds it.
+uint64_t digest_with(uint64_t before, const Call& call);
+inline uint32_t history_of(uint64_t digest) { return static_cast<uint32_t>(digest >> 40); }
+
 // In front of every payload, little-endian: magic u32, kind u8, op u8, dtype code u8, dtype bits
-// u8, root u32, flags u32, bytes u64, payload bytes u64.
+// u8, root u32, flags u8, history 24 bits, bytes u64, payload bytes u64.
 inline constexpr size_t kHeaderBytes = 32;
 inline constexpr uint32_t kLendable = 1;  // flag: the argument lies in memory that peers can map
+inline constexpr int kFlagBits = 8;
 
 struct Message {
   int peer = 0;
@@ -80,7 +87,8 @@ class RoundState final : public CompletionSink {
   Result<OperationId> post_part(size_t index, Message& message, bool bulk);
   Result<Tensor> header(const Message& message);
   Status check_header(Message& message);
-  void failed(const Message& message, const Status& why);
+  void failed(const Message& message, bool bulk, const Status& why);
+  Status other_size(const Message& message, bool bulk, const Status& why) const;
 
   Mesh& mesh_;
   Call call_;
