@@ -34,13 +34,19 @@ uid_t user_of(const std::string& text) {
   return found->pw_uid;
 }
 
+// Output that nobody takes, such as a full disk's, does not end the broker.
+void put(std::FILE* where, const std::string& text) {
+  (void)std::fputs(text.c_str(), where);
+  (void)std::fflush(where);
+}
+
 volatile sig_atomic_t stopped = 0;
 void stop(int) { stopped = 1; }
 
 int run(const l2::BrokerOptions& options) {
   auto broker = l2::Broker::open(options);
   if (!broker.ok()) {
-    fmt::print(stderr, "sluice: {}\n", broker.status().to_string());
+    put(stderr, fmt::format("sluice: {}\n", broker.status().to_string()));
     return 1;
   }
   // Without SA_RESTART: a signal ends the wait, and the socket's file goes with the broker.
@@ -48,12 +54,11 @@ int run(const l2::BrokerOptions& options) {
   action.sa_handler = stop;
   ::sigaction(SIGINT, &action, nullptr);
   ::sigaction(SIGTERM, &action, nullptr);
-  fmt::print("lends packet sockets{} at {} by {}\n", options.xdp ? " and AF_XDP" : "",
-             options.interface, options.path);
-  std::fflush(stdout);
+  put(stdout, fmt::format("lends packet sockets{} at {} by {}\n", options.xdp ? " and AF_XDP" : "",
+                          options.interface, options.path));
   while (stopped == 0) {
     Status served = broker->serve_one();
-    if (!served.ok()) fmt::print(stderr, "sluice: refused: {}\n", served.to_string());
+    if (!served.ok()) put(stderr, fmt::format("sluice: refused: {}\n", served.to_string()));
   }
   return 0;
 }

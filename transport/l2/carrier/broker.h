@@ -34,7 +34,7 @@ Result<PacketSocket> borrow_packet_socket(const std::string& interface, uint16_t
 
 struct BrokerOptions {
   std::string interface;
-  std::string path;          // of its Unix socket; made anew
+  std::string path;          // of its Unix socket; a file that nobody listens at is replaced
   std::vector<uid_t> users;  // besides root
   // Lent at once: each costs the kernel some MB of buffers when frames come.
   size_t most_sockets = 1024, most_sockets_by_user = 256;
@@ -45,8 +45,8 @@ struct BrokerOptions {
 class Broker {
  public:
   // With AF_XDP it has a second thread. Errors: kInvalidArgument (no such interface; the path
-  // cannot be bound), kAccessDenied; of AF_XDP those of OwnXdp::attach(), but for a process that
-  // has it now, and kNoMemory.
+  // cannot be bound), kWrongState (another broker listens there), kAccessDenied; of AF_XDP those of
+  // OwnXdp::attach(), but for a process that has it now, and kNoMemory.
   static Result<Broker> open(const BrokerOptions& options);
   Broker(Broker&&) noexcept = default;
   ~Broker();
@@ -91,6 +91,7 @@ class Broker {
 
   BrokerOptions options_;
   Descriptor listener_;
+  ino_t inode_ = 0;            // of the socket's file
   std::vector<Asker> askers_;  // who have not asked yet, oldest first
   std::unique_ptr<LentSockets> lent_;
   std::optional<XdpBorrower> xdp_;
