@@ -68,7 +68,9 @@ class Liar : private CompletionSink, private WantHandler {
     REQUIRE(link_->start().ok());
   }
   ~Liar() {
-    CHECK(link_->finish(ResetReason::kEnding, soon()));
+    Link* const links[] = {link_.get()};
+    finish(*context_, links, ResetReason::kEnding, soon());
+    CHECK(link_->is_settled());
     CHECK(totals_.open == 0);
     link_.reset();
     endpoint_ = Endpoint();
@@ -229,10 +231,14 @@ TEST_CASE("a piece asked for that was not announced ends the link", "[proxy]") {
   CHECK(liar.why() == "a piece asked for that was not announced");
 }
 
+// However much the peer says that it takes.
 TEST_CASE("a peer that asks for nothing and reads nothing makes a link keep one window",
           "[proxy]") {
+  const uint64_t window = GENERATE(kWindow, kMostWindow);
   Liar liar(false);
-  liar.say(kHello);
+  Frame hello = kHello;
+  hello.value = window;
+  liar.say(hello);
   const size_t before = liar.used_bytes();
   std::array<int, 2> pair;
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair.data()) == 0);
@@ -260,6 +266,19 @@ TEST_CASE("connections above the limit are reset, and frames for them are late",
   CHECK_FALSE(liar.link().failed());
   CHECK(liar.totals().open == 4);
   CHECK(liar.totals().refused_many == 296);
+}
+
+TEST_CASE("a link whose proxy ends takes no further stream", "[proxy]") {
+  Liar liar(true);
+  liar.say(kHello);
+  liar.say(kOpen);
+  liar.link().take_no_more();
+  liar.say({.kind = FrameKind::kOpen, .stream = 2});
+  liar.say(data(2, 10), 10);  // it had been sent before the peer knew
+  CHECK_FALSE(liar.link().failed());
+  CHECK(liar.totals().open == 1);
+  CHECK(liar.totals().connections == 1);
+  CHECK(liar.totals().refused_ending == 1);
 }
 
 TEST_CASE("no bytes make a link crash", "[proxy]") {

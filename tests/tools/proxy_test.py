@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
 """`sluice proxy`: two of them between programs and a service, over each path and kind of socket, while either end fails."""
+import itertools
 import json
 import os
 import queue
+import resource
+import select
 import signal
 import socket
+import subprocess
 import threading
+import time
 
 import command
 from proxy_pair import MIB, PATIENCE, PIECE, Proxy, ProxyTest, Service, digest_of, echo, receive_all, send_all
@@ -118,6 +123,15 @@ class Bounded(ProxyTest):
             server.stop(self)
             go_on.clear()
 
+    def test_of_two_windows_the_smaller_counts(self):
+        for here, there in (("64K", "64M"), ("64M", "64K")):
+            service = self.service()
+            server, to = self.server(service.place, "sluice://127.0.0.1:0", "--window", there, "--connections", "4")
+            client, place = self.client(to, "--window", here, "--connections", "4")
+            self.both_ways(place, 8 * MIB)
+            client.stop(self)
+            server.stop(self)
+
     def test_more_connections_than_allowed_are_refused(self):
         _, server, client, place = self.pair(more=("--connections", "3"))
         kept = [self.asks_and_gets(place) for _ in range(3)]
@@ -155,6 +169,115 @@ class Failing(ProxyTest):
         self.asks_and_gets(place)
         self.assertIn("service absent 1", client.stop(self))
         self.assertIn("service absent 1", server.stop(self))
+
+    def test_a_lack_of_descriptors_is_told_as_such(self):
+        _, server, client, place = self.pair()
+        kept = self.asks_and_gets(place)
+        process = server.process.pid
+        taken = {int(name) for name in os.listdir(f"/proc/{process}/fd")}
+        before = resource.prlimit(process, resource.RLIMIT_NOFILE)
+        resource.prlimit(process, resource.RLIMIT_NOFILE, (next(fd for fd in itertools.count() if fd not in taken), before[1]))
+        self.assertTrue(self.is_refused(place))
+        server.line("a connection is refused: no socket: Too many open files; raise the limit of open files")
+        resource.prlimit(process, resource.RLIMIT_NOFILE, before)
+        self.asks_and_gets(place)
+        kept.close()
+        client.stop(self)
+        server.stop(self)
+
+    def test_connections_that_find_a_service_busy_wait_for_it(self):
+        listener = socket.socket(socket.AF_UNIX)
+        self.addCleanup(listener.close)
+        listener.settimeout(PATIENCE)
+        listener.bind(f"{self.place}/service")
+        listener.listen(0)
+        server, to = self.server(f"unix:{self.place}/service")
+        client, place = self.client(to)
+        connections = [self.connect(place) for _ in range(10)]
+        for number, connection in enumerate(connections):
+            connection.sendall(b"%d" % number)
+        select.select([], [], [], 0.3)  # they are on their way; a refusal would be, too
+        for _ in connections:
+            served, _ = listener.accept()
+            with served:
+                served.settimeout(PATIENCE)
+                served.sendall(served.recv(100))
+        self.assertEqual([connection.recv(100) for connection in connections], [b"%d" % number for number in range(10)])
+        client.stop(self)
+        self.assertNotIn("refused", server.stop(self))
+
+    def test_an_answer_from_before_the_service_closed_arrives(self):
+        answer = PIECE[:350_000]  # more than the program's socket and a window hold
+        closed = threading.Event()
+
+        def answers_and_leaves(connection):
+            connection.sendall(answer)
+            connection.close()
+            closed.set()
+        service = self.service(answers_and_leaves, f"unix:{self.place}/service")
+        for at in ("sluice://127.0.0.1:0", "tcp://127.0.0.1:0"):
+            closed.clear()
+            server, to = self.server(service.place, at, "--window", "64K")
+            client, place = self.client(to, "--window", "64K", listen=f"unix:{self.place}/programs")
+            connection = self.connect(place)
+            self.assertTrue(closed.wait(PATIENCE))
+            connection.sendall(b"question")
+            select.select([], [], [], 0.3)  # until the service's end is found by a write
+            got = b""
+            with self.assertRaises(ConnectionResetError):
+                while data := connection.recv(MIB):
+                    got += data
+                raise ConnectionResetError  # of a Unix socket it may be an end
+            self.assertEqual((len(got), got == answer), (len(answer), True), at)
+            self.assertIn("reset 1", client.stop(self))
+            self.assertIn("reset 1", server.stop(self))
+
+    def test_a_program_that_does_not_read_is_told_of_a_service_that_left(self):
+        def answers_and_leaves(connection):
+            connection.setblocking(False)
+            try:
+                while True:
+                    connection.send(PIECE)
+            except BlockingIOError:
+                pass
+        service = self.service(answers_and_leaves, f"unix:{self.place}/service")
+        server, to = self.server(service.place, "sluice://127.0.0.1:0", "--window", "64K")
+        client, place = self.client(to, "--window", "64K", listen=f"unix:{self.place}/programs")
+        connection = self.connect(place)
+        with self.assertRaises((BrokenPipeError, ConnectionResetError)):
+            while True:
+                connection.sendall(PIECE)
+        client.stop(self)
+        server.stop(self)
+
+    def test_peers_that_are_silent_while_they_are_sent_away_stop_nobody(self):
+        service = self.service()
+        server, to = self.server(service.place, "tcp://127.0.0.1:0")
+        before = server.descriptors()
+        strangers = [self.start("perf", "send_lat", to) for _ in range(4)]
+        for stranger in strangers:
+            self.addCleanup(stranger.stdout.close)
+        self.until(lambda: server.descriptors() >= before + len(strangers), "they do not come")
+        select.select([], [], [], 1)
+        for stranger in strangers:
+            stranger.send_signal(signal.SIGSTOP)
+        server.line("says no HELLO of a proxy")
+        begin = time.monotonic()
+        client, place = self.client(to)
+        self.asks_and_gets(place)
+        self.assertLess(time.monotonic() - begin, 5, "each takes 2 s of all others' time")
+        client.stop(self)
+        server.stop(self)
+
+    def test_what_fails_later_does_not_end_a_client(self):
+        secret = f"{self.place}/secret"
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+            file.write(os.urandom(32).hex().encode())
+        client = Proxy(self, "--listen", "127.0.0.1:0", "--to", "l2://udp/127.0.0.1:1", "--secret-file", secret)
+        client.line("no way to")
+        os.truncate(secret, 0)
+        client.line("no way to .*secret")
+        client.stop(self)
 
     def test_the_other_proxy_is_killed_and_started_again(self):
         service = self.service()
@@ -242,6 +365,45 @@ class Ends(ProxyTest):
         self.assertEqual(client.process.wait(PATIENCE), 0)
         server.stop(self)
 
+    def test_a_server_that_ends_waits_for_open_connections_and_takes_nobody_new(self):
+        service = self.service()
+        server, to = self.server(service.place, "sluice://127.0.0.1:0", "--grace", "1000")
+        client, place = self.client(to)
+        connection = self.asks_and_gets(place)
+        server.process.send_signal(signal.SIGTERM)
+        self.until(lambda: self.is_refused(place), "it goes on taking connections")
+        client.line("a connection is refused: the other proxy ends")
+        connection.sendall(b"more")
+        self.assertEqual(connection.recv(100), b"more")
+        connection.close()
+        self.assertEqual(server.process.wait(PATIENCE), 0)
+        self.assertRegex(server.stop(self), "service absent 0, at the end [1-9]")
+        client.stop(self)
+
+    def test_a_proxy_whose_time_is_over_sleeps_while_it_waits(self):
+        def processor_seconds(process):
+            with open(f"/proc/{process.pid}/stat", encoding="utf-8") as file:
+                return sum(map(int, file.read().rpartition(")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+        service = self.service()
+        server, to = self.server(service.place)
+        client, place = self.client(to, "--for", "3", "--grace", "1000")
+        connection = self.asks_and_gets(place)
+        self.until(lambda: self.is_refused(place), "it goes on taking connections")
+        before = processor_seconds(client.process)
+        select.select([], [], [], 1)
+        self.assertLess(processor_seconds(client.process) - before, 0.2)
+        connection.close()
+        self.assertEqual(client.process.wait(PATIENCE), 0)
+        server.stop(self)
+
+    def test_output_that_nobody_takes_ends_no_proxy(self):
+        proxy = ("proxy", "--at", "sluice://127.0.0.1:0", "--service", "127.0.0.1:1", "--for", "0.2")
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([command.BINARY, *proxy, "--json"], stdout=subprocess.PIPE, stderr=full, check=False, timeout=PATIENCE)
+            self.assertEqual((done.returncode, json.loads(done.stdout)["links"]), (0, 0))
+            done = subprocess.run([command.BINARY, *proxy], stdout=full, check=False, timeout=PATIENCE)
+            self.assertEqual(done.returncode, 1)  # nobody has its totals
+
     def test_a_second_signal_does_not_wait(self):
         _, server, client, place = self.pair(more=("--grace", "1000"))
         connection = self.asks_and_gets(place)
@@ -307,6 +469,10 @@ class Ends(ProxyTest):
         for arguments, part in ((("--listen", "1"), "give --listen and --to"),
                                 (("--listen", "1", "--at", "tcp://127.0.0.1:0"), "give --listen and --to"),
                                 (("--listen", "1", "--to", "tcp://h:1", "--window", "1"), "64K to 256M"),
+                                (("--listen", "1", "--to", "tcp://h:1", "--for", "nan"), "--for: it takes more than 0"),
+                                (("--listen", "1", "--to", "tcp://h:1", "--for", "1e10"), "--for: it takes more than 0"),
+                                (("--listen", "1", "--to", "tcp://h:1", "--grace", "nan"), "--grace: it takes 0 to 100000000"),
+                                (("--listen", "1", "--to", "tcp://h:1", "--grace", "1e10"), "--grace: it takes 0 to 100000000"),
                                 (("--listen", "1", "--to", "tcp://h:1", "--connections", "100000"), "fewer --connections")):
             done = self.run_command("proxy", *arguments, expect=2)
             self.assertIn(part, done.stderr)

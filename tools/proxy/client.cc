@@ -98,10 +98,12 @@ class Client final : private EventHandler {
     how.secret_file = options_.secret_file;
     Result<Endpoint> endpoint = loop_.context().connect(options_.to, how);
     if (!endpoint.ok()) {
-      // Who is refused at the first attempt will be refused again; who is absent may come.
-      const bool lasting =
-          endpoint.code() == Code::kAccessDenied || endpoint.code() == Code::kUnsupported;
-      if (endpoint.code() == Code::kInvalidArgument || (lasting && away_why_.empty())) {
+      // Who is refused at the first attempt will be refused again; who is absent may come. Later an
+      // interface may be down, or a secret's file be written anew: that passes.
+      const Code code = endpoint.code();
+      const bool lasting = code == Code::kAccessDenied || code == Code::kUnsupported ||
+                           code == Code::kInvalidArgument;
+      if (lasting && away_why_.empty()) {
         fatal_ = endpoint.status();
         return;
       }
@@ -132,9 +134,10 @@ class Client final : private EventHandler {
 
   void drop_link(ResetReason reason) {
     if (!link_) return;
+    Link* const links[] = {link_.get()};
+    finish(loop_.context(), links, reason, after(loop_.context().refresh_now(), kFarewell));
     // What still refers to it lives until the process ends.
-    if (!link_->finish(reason, after(loop_.context().refresh_now(), kFarewell)))
-      (void)link_.release();
+    if (!link_->is_settled()) (void)link_.release();
     link_.reset();
   }
 

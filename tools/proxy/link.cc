@@ -71,8 +71,7 @@ Stream* Link::find(uint64_t stream) {
 
 void Link::open(Descriptor socket) {
   const uint64_t id = ++last_stream_;
-  auto stream = std::make_unique<Stream>(static_cast<Carrier&>(*this), id,
-                                         Windows{options_.window, peer_window_});
+  auto stream = std::make_unique<Stream>(static_cast<Carrier&>(*this), id, windows());
   Stream& made = *stream;
   streams_.emplace(id, std::move(stream));
   send({.kind = FrameKind::kOpen, .stream = id});
@@ -147,6 +146,27 @@ void Link::over(uint64_t stream) {
   });
 }
 
+void Link::call_after(uint64_t stream, Duration delay) {
+  calls_.push_back({after(context_.now(), delay), stream});
+}
+
+void Link::unreachable(const Status& why) {
+  ++totals_.refused_service;
+  unreachable_ = why.detail();
+}
+
+// When the next is to be called.
+Instant Link::call_streams(Instant now) {
+  Instant next = kNever;
+  for (const Call& call : std::exchange(calls_, {})) {
+    Stream* stream = find(call.stream);
+    if (stream == nullptr || stream->is_over()) continue;
+    now < call.at ? calls_.push_back(call) : stream->on_time();
+  }
+  for (const Call& call : calls_) next = std::min(next, call.at);
+  return next;
+}
+
 void Link::on_completion(Completion&& completion) noexcept {
   switch (completion.kind) {
     case OperationKind::kReceive: return on_message(std::move(completion));
@@ -194,15 +214,13 @@ Status Link::on_open(uint64_t id) {
   if (options_.service.empty()) return lie("a stream opened towards a proxy without a service");
   if (id != last_stream_ + 1) return lie("a stream out of its turn");
   last_stream_ = id;
-  if (totals_.open >= options_.most_connections) {
-    ++totals_.refused_many;
-    send({.kind = FrameKind::kReset,
-          .detail = static_cast<uint8_t>(ResetReason::kTooMany),
-          .stream = id});
+  if (ending_ || totals_.open >= options_.most_connections) {
+    ++(ending_ ? totals_.refused_ending : totals_.refused_many);
+    const ResetReason why = ending_ ? ResetReason::kEnding : ResetReason::kTooMany;
+    send({.kind = FrameKind::kReset, .detail = static_cast<uint8_t>(why), .stream = id});
     return Status();
   }
-  auto stream = std::make_unique<Stream>(static_cast<Carrier&>(*this), id,
-                                         Windows{options_.window, peer_window_});
+  auto stream = std::make_unique<Stream>(static_cast<Carrier&>(*this), id, windows());
   Stream& made = *stream;
   streams_.emplace(id, std::move(stream));
   made.dial(options_.service);
@@ -303,6 +321,7 @@ Instant Link::turn(Instant now) {
       if (Stream* stream = find(id)) stream->resume();
     }
   }
+  const Instant next_call = call_streams(now);
   for (uint64_t id : std::exchange(over_, {})) streams_.erase(id);
   if (peer_window_ == 0) {
     if (now >= hello_by_)
@@ -310,37 +329,56 @@ Instant Link::turn(Instant now) {
     return hello_by_;
   }
   const bool again = !waiting_.empty() || !to_ask_.empty() || !outbox_.empty();
-  return again ? after(now, kRetry) : kNever;
+  return again ? std::min(next_call, after(now, kRetry)) : next_call;
 }
 
-bool Link::finish(ResetReason reason, Instant deadline) {
+void Link::end_streams(ResetReason reason) {
   for (auto& [id, stream] : streams_) stream->end(reason, true);
+}
+
+// What was sent for streams that are over is still on its way to the peer.
+bool Link::is_flushed() {
+  (void)turn(context_.now());
+  const EndpointCore& core = endpoint_.core();
+  const EndpointCounters counters = core.counters();
+  return failed() || core.state() != EndpointState::kConnected ||
+         (outbox_.empty() && pieces_.empty() &&
+          counters.posted - counters.completed <= kReceives + asked_.size());
+}
+
+void Link::start_close() {
   const bool orderly = !failed() || failure_ == Code::kCorrupt;
   EndpointCore& core = endpoint_.core();
-  if (orderly) {
-    // What was sent for streams that are over is still on its way to the peer.
-    auto sent = [&] {
-      (void)turn(context_.now());
-      const EndpointCounters counters = core.counters();
-      return failed() || core.state() != EndpointState::kConnected ||
-             (outbox_.empty() && pieces_.empty() &&
-              counters.posted - counters.completed <= kReceives + asked_.size());
-    };
-    (void)context_.wait_until(sent, std::min(deadline, after(context_.now(), kFlushTime)));
-    core.start_close();
-  }
   fail(Status(Code::kCancelled, Scope::kEndpoint, kOrigin, "this proxy ends"));
   core.set_want_handler(nullptr);
-  auto settled = [&] {
-    const EndpointCounters counters = core.counters();
-    return core.state() == EndpointState::kClosed && counters.posted == counters.completed;
+  orderly ? core.start_close() : core.abort(failure_);
+}
+
+void Link::abort() { endpoint_.core().abort(failure_); }
+
+bool Link::is_settled() const {
+  const EndpointCore& core = endpoint_.core();
+  const EndpointCounters counters = core.counters();
+  return core.state() == EndpointState::kClosed && counters.posted == counters.completed;
+}
+
+void finish(Context& context, std::span<Link* const> links, ResetReason reason, Instant deadline) {
+  for (Link* link : links) link->end_streams(reason);
+  // Each has its turn, also behind one whose peer does not read.
+  auto flushed = [&] {
+    return std::count_if(links.begin(), links.end(),
+                         [](Link* link) { return link->is_flushed(); }) == std::ssize(links);
   };
-  if (!orderly) core.abort(failure_);
-  if (!context_.wait_until(settled, deadline).ok()) {
-    core.abort(failure_);
-    (void)context_.wait_until(settled, after(context_.refresh_now(), std::chrono::seconds(1)));
+  (void)context.wait_until(flushed, std::min(deadline, after(context.refresh_now(), kFlushTime)));
+  for (Link* link : links) link->start_close();
+  auto settled = [&] {
+    return std::all_of(links.begin(), links.end(), [](Link* link) { return link->is_settled(); });
+  };
+  if (context.wait_until(settled, deadline).ok()) return;
+  for (Link* link : links) {
+    if (!link->is_settled()) link->abort();
   }
-  return settled();
+  (void)context.wait_until(settled, after(context.refresh_now(), std::chrono::seconds(1)));
 }
 
 }  // namespace sluice::tools::proxy

@@ -2,6 +2,7 @@
 // that comes from the peer is checked here or in its stream; a lie ends the link.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
@@ -32,7 +33,7 @@ struct LinkOptions {
 
 class Link final : private CompletionSink, private WantHandler, private Carrier {
  public:
-  // Requires: context, totals and what options names outlive it; after finish().
+  // Requires: context, totals and what options names outlive it, which ends once it is settled.
   Link(Context& context, Endpoint endpoint, Totals& totals, const LinkOptions& options);
   ~Link();
   Link(const Link&) = delete;
@@ -47,14 +48,24 @@ class Link final : private CompletionSink, private WantHandler, private Carrier 
   EndpointInfo info() const { return endpoint_.info(); }
   // Why the last stream was reset by the peer; empty: none was since the last call.
   std::string take_refusal() { return std::exchange(refusal_, {}); }
+  // Why the service could not be reached last; empty: it could since the last call.
+  std::string take_unreachable() { return std::exchange(unreachable_, {}); }
+  // From now on streams that the peer opens are reset: this proxy ends.
+  void take_no_more() { ending_ = true; }
 
   // A program's connection becomes a stream. Requires: is_ready().
   void open(Descriptor socket);
   // What is left to do after the context's progress. Returns when to be called at the latest.
   Instant turn(Instant now);
-  // Ends all streams, tells the peer if there is time, and waits until nothing refers to this any
-  // more. Blocks: until `deadline` at the latest. False: something still does.
-  bool finish(ResetReason reason, Instant deadline);
+  // Its end in steps that do not wait. All streams end, and the peer is told.
+  void end_streams(ResetReason reason);
+  // What was said before has left; or it never will.
+  bool is_flushed();
+  // A peer that is silent keeps it from being settled until abort().
+  void start_close();
+  void abort();
+  // Nothing refers to this any more.
+  bool is_settled() const;
 
  private:
   struct Piece {
@@ -65,6 +76,10 @@ class Link final : private CompletionSink, private WantHandler, private Carrier 
   struct Asked {
     uint64_t stream = 0;
     uint64_t piece = 0;
+  };
+  struct Call {
+    Instant at{};
+    uint64_t stream = 0;
   };
   // A message that came, until those before it are handled.
   struct Received {
@@ -83,6 +98,8 @@ class Link final : private CompletionSink, private WantHandler, private Carrier 
   bool may_read() const override { return outbox_.empty(); }
   void wait_to_read(uint64_t stream) override { waiting_.push_back(stream); }
   void over(uint64_t stream) override;
+  void call_after(uint64_t stream, Duration delay) override;
+  void unreachable(const Status& why) override;
 
   void on_completion(Completion&& completion) noexcept override;
   void on_want(EndpointCore& endpoint, const WantRequest& request) noexcept override;
@@ -99,6 +116,10 @@ class Link final : private CompletionSink, private WantHandler, private Carrier 
   void on_piece_gone(const Completion& completion);
   void transmit(Tensor message);
   void post_wants();
+  Instant call_streams(Instant now);
+  Windows windows() const {
+    return {.own = options_.window, .smaller = std::min(options_.window, peer_window_)};
+  }
   Stream* find(uint64_t stream);
 
   Context& context_;
@@ -107,12 +128,14 @@ class Link final : private CompletionSink, private WantHandler, private Carrier 
   const LinkOptions options_;
   const Instant hello_by_;
   Status failure_;
-  std::string refusal_;
+  std::string refusal_, unreachable_;
+  bool ending_ = false;
   uint64_t peer_window_ = 0;  // 0: no HELLO yet
   std::unordered_map<uint64_t, std::unique_ptr<Stream>> streams_;
   uint64_t last_stream_ = 0;
   std::vector<uint64_t> over_;     // streams to be dropped
   std::vector<uint64_t> waiting_;  // streams that would read
+  std::vector<Call> calls_;        // streams that asked for a time
   std::deque<Tensor> outbox_;      // frames that the endpoint has no room for
 
   static constexpr size_t kReceives = 64;
@@ -126,5 +149,9 @@ class Link final : private CompletionSink, private WantHandler, private Carrier 
   std::unordered_map<uint64_t, uint64_t> asked_;  // piece -> stream
   bool key_named_ = false;
 };
+
+// The whole end of links, all at once: none waits for another's peer. Blocks: until `deadline`, or
+// until a second later if one had to be aborted. Some may not be settled even then.
+void finish(Context& context, std::span<Link* const> links, ResetReason reason, Instant deadline);
 
 }  // namespace sluice::tools::proxy

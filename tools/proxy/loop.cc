@@ -69,7 +69,10 @@ void Loop::on_event(uint32_t) noexcept {
   while (::read(signal_fd_.value(), &came, sizeof(came)) == sizeof(came)) ++signals_;
 }
 
-void Loop::wait(Instant until) { (void)context_->wait(std::min(until, end_)); }
+void Loop::wait(Instant until) {
+  // Past the end, it is the caller who says how long open connections are waited for.
+  (void)context_->wait(ending() ? until : std::min(until, end_));
+}
 
 std::string Sparingly::line(const std::string& what, Instant now) {
   if (last_ != Instant{} && now - last_ < std::chrono::seconds(1)) {

@@ -26,7 +26,7 @@ class Loop final : private EventHandler {
   bool ending() const { return signals_ > 0 || context_->now() >= end_; }
   // A second signal: do not wait for anybody.
   bool hurried() const { return signals_ > 1; }
-  // Works until something happened, `until`, or the end.
+  // Works until something happened, `until`, or the end if that is still to come.
   void wait(Instant until);
   void say(const std::string& line) const { say_(line); }
 

@@ -17,6 +17,8 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Three years, which the clock can add to any time of day.
+constexpr double kMostSeconds = 1e8;
 constexpr const char* kExample =
     "sluice proxy --listen 127.0.0.1:50051 --to sluice://worker3:7000, and there "
     "sluice proxy --at sluice://0.0.0.0:7000 --service 127.0.0.1:50051";
@@ -44,6 +46,11 @@ void check(ProxyFlags& flags) {
     refuse("--window", fmt::format("'{}' is no size from 64K to 256M", flags.window));
   auto memory = parse_size(flags.memory);
   if (!memory) refuse("--memory", fmt::format("'{}' is no size", flags.memory));
+  // "nan" is neither below nor above any limit.
+  if (!(options.run_seconds >= 0 && options.run_seconds <= kMostSeconds))
+    refuse("--for", "it takes more than 0 and at most 100000000 seconds");
+  if (!(options.grace_seconds >= 0 && options.grace_seconds <= kMostSeconds))
+    refuse("--grace", "it takes 0 to 100000000 seconds");
   options.window = *window;
   options.most_memory = *memory;
   if (memory_of(options) > options.most_memory)
@@ -54,7 +61,13 @@ void check(ProxyFlags& flags) {
                        readable_size(memory_of(options)), readable_size(options.most_memory)));
 }
 
-void print_json(const proxy::Outcome& outcome) {
+// Output that nobody takes, such as a full disk's, does not end the proxy.
+void put(std::FILE* where, const std::string& text) {
+  (void)std::fputs(text.c_str(), where);
+  (void)std::fflush(where);
+}
+
+std::string json_of(const proxy::Outcome& outcome) {
   const proxy::Totals& totals = outcome.totals;
   Json out = {{"schema", "sluice.proxy/1"},
               {"version", kVersion},
@@ -64,6 +77,7 @@ void print_json(const proxy::Outcome& outcome) {
               {"refused_away", totals.refused_away},
               {"refused_many", totals.refused_many},
               {"refused_service", totals.refused_service},
+              {"refused_ending", totals.refused_ending},
               {"reset", totals.reset},
               {"bytes_out", totals.bytes_out},
               {"bytes_in", totals.bytes_in},
@@ -73,36 +87,37 @@ void print_json(const proxy::Outcome& outcome) {
               {"kernel_copied_bytes", totals.kernel_copied_bytes},
               {"links", totals.links},
               {"lies", totals.lies}};
-  fmt::print("{}\n", out.dump(1, ' ', false, Json::error_handler_t::replace));
+  return out.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-void print(const proxy::Outcome& outcome) {
+std::string text_of(const proxy::Outcome& outcome) {
   const proxy::Totals& totals = outcome.totals;
-  fmt::print("{} connections (most at once {}, reset {}), {} out, {} in, {}\n", totals.connections,
-             totals.most_open, totals.reset, readable_size(totals.bytes_out),
-             readable_size(totals.bytes_in),
-             outcome.path.empty() ? "never connected" : "by " + outcome.path);
-  const uint64_t refused = totals.refused_away + totals.refused_many + totals.refused_service;
-  if (refused == 0) return;
-  fmt::print("{} refused: other proxy away {}, too many {}, service absent {}\n", refused,
-             totals.refused_away, totals.refused_many, totals.refused_service);
+  std::string text = fmt::format("{} connections (most at once {}, reset {}), {} out, {} in, {}\n",
+                                 totals.connections, totals.most_open, totals.reset,
+                                 readable_size(totals.bytes_out), readable_size(totals.bytes_in),
+                                 outcome.path.empty() ? "never connected" : "by " + outcome.path);
+  const uint64_t refused =
+      totals.refused_away + totals.refused_many + totals.refused_service + totals.refused_ending;
+  if (refused == 0) return text;
+  return text + fmt::format(
+                    "{} refused: other proxy away {}, too many {}, service absent {}, at the end "
+                    "{}\n",
+                    refused, totals.refused_away, totals.refused_many, totals.refused_service,
+                    totals.refused_ending);
 }
 
 int run(ProxyFlags& flags) {
   // With --json standard output has the document alone.
   std::FILE* lines = flags.json ? stderr : stdout;
-  flags.options.say = [lines](const std::string& line) {
-    fmt::print(lines, "{}\n", line);
-    std::fflush(lines);
-  };
+  flags.options.say = [lines](const std::string& line) { put(lines, line + "\n"); };
   auto outcome = flags.options.listen.empty() ? proxy::run_server(flags.options)
                                               : proxy::run_client(flags.options);
   if (!outcome.ok()) {
-    fmt::print(stderr, "sluice proxy: {}\n", outcome.status().to_string());
+    put(stderr, fmt::format("sluice proxy: {}\n", outcome.status().to_string()));
     return 1;
   }
-  flags.json ? print_json(*outcome) : print(*outcome);
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  const std::string totals = flags.json ? json_of(*outcome) : text_of(*outcome);
+  return std::fputs(totals.c_str(), stdout) >= 0 && std::fflush(stdout) == 0 ? 0 : 1;
 }
 
 void add_places(CLI::App* command, proxy::ProxyOptions& options) {

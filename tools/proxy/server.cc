@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <sluice/base/settings.h>
@@ -18,7 +20,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// For a peer's goodbye; then, aborted, for what still refers to its link.
 constexpr Duration kFarewell = 2s;
+constexpr Duration kAborted = 1s;
 // Other proxies at once, of all hosts.
 constexpr uint32_t kMostLinks = 64;
 // Between looks at who has connected, if nothing else happens.
@@ -52,8 +56,9 @@ class Server {
     }
     const Instant end = after_seconds(loop_.context().refresh_now(), options_.grace_seconds);
     proxies_.close();
+    for (const Other& each : links_) each.link->take_no_more();
     while (open_streams() > 0 && !loop_.hurried() && loop_.context().refresh_now() < end) step(end);
-    for (auto& each : links_) drop(each, ResetReason::kEnding);
+    close_all();
     return {loop_.totals(), path_};
   }
 
@@ -62,6 +67,13 @@ class Server {
     std::unique_ptr<Link> link;
     std::string name;
     bool announced = false;
+  };
+  // A link that has failed, until nothing refers to it: its peer may be silent for ever, and keeps
+  // no other waiting.
+  struct Closing {
+    std::unique_ptr<Link> link;
+    Instant until{};
+    bool aborted = false;
   };
 
   size_t open_streams() const {
@@ -89,18 +101,17 @@ class Server {
     for (Other& each : links_) {
       next = std::min(next, each.link->turn(loop_.context().now()));
       if (each.link->is_ready() && !each.announced) announce(each);
+      if (std::string why = each.link->take_unreachable(); !why.empty()) refused(why);
       if (each.link->failed()) lose(each);
     }
     std::erase_if(links_, [](const Other& each) { return !each.link; });
-    const uint64_t refused = loop_.totals().refused_service;
-    const Instant now = loop_.context().now();
-    if (refused != refused_told_) {
-      std::string line = refusals_.line(
-          fmt::format("a connection is refused: nobody answers at {}", options_.service), now);
-      if (!line.empty()) loop_.say(line);
-    }
-    refused_told_ = refused;
+    next = std::min(next, close_lost());
     loop_.wait(std::min(next, after(loop_.context().refresh_now(), kLook)));
+  }
+
+  void refused(const std::string& why) {
+    std::string line = refusals_.line("a connection is refused: " + why, loop_.context().now());
+    if (!line.empty()) loop_.say(line);
   }
 
   void announce(Other& other) {
@@ -114,14 +125,55 @@ class Server {
     const Status why = other.link->failure();
     loop_.say(fmt::format("the connection to {} ended: {}", other.name,
                           why.detail().empty() ? to_string(why.code()) : why.detail()));
-    drop(other, ResetReason::kSocket);
+    other.link->end_streams(ResetReason::kSocket);
+    other.link->start_close();
+    closing_.push_back(
+        {std::move(other.link), after(loop_.context().refresh_now(), kFarewell), false});
   }
 
-  void drop(Other& other, ResetReason reason) {
-    // What still refers to it lives until the process ends.
-    if (!other.link->finish(reason, after(loop_.context().refresh_now(), kFarewell)))
-      (void)other.link.release();
-    other.link.reset();
+  // When to look again at the latest.
+  Instant close_lost() {
+    const Instant now = loop_.context().refresh_now();
+    Instant next = kNever;
+    for (Closing& each : closing_) {
+      if (each.link->is_settled()) {
+        each.link.reset();
+        continue;
+      }
+      if (now >= each.until) {
+        if (std::exchange(each.aborted, true)) {
+          (void)each.link.release();  // what still refers to it lives until the process ends
+          continue;
+        }
+        each.link->abort();
+        each.until = after(now, kAborted);
+      }
+      next = std::min(next, each.until);
+    }
+    std::erase_if(closing_, [](const Closing& each) { return !each.link; });
+    return next;
+  }
+
+  // All at once: silent peers take the time of one.
+  void close_all() {
+    std::vector<Link*> all;
+    for (Other& each : links_) all.push_back(each.link.get());
+    for (Closing& each : closing_) {
+      if (!each.aborted) each.link->abort();
+    }
+    finish(loop_.context(), all, ResetReason::kEnding,
+           after(loop_.context().refresh_now(), kFarewell));
+    for (Other& each : links_) closing_.push_back({std::move(each.link), Instant{}, true});
+    links_.clear();
+    auto settled = [&] {
+      return std::all_of(closing_.begin(), closing_.end(),
+                         [](const Closing& each) { return each.link->is_settled(); });
+    };
+    (void)loop_.context().wait_until(settled, after(loop_.context().refresh_now(), kAborted));
+    for (Closing& each : closing_) {
+      if (!each.link->is_settled()) (void)each.link.release();  // as in close_lost()
+    }
+    closing_.clear();
   }
 
   Loop& loop_;
@@ -129,9 +181,9 @@ class Server {
   std::vector<SocketAddress> service_;
   Listener proxies_;
   std::vector<Other> links_;
+  std::vector<Closing> closing_;
   std::string path_;
   Sparingly refusals_;
-  uint64_t refused_told_ = 0;
 };
 
 }  // namespace

@@ -193,6 +193,15 @@ Descriptor ListeningSocket::accept() const {
   return socket;
 }
 
+Status connect_failed(const SocketAddress& address, int error) {
+  if (error == EAGAIN && address.is_unix())
+    return failed(Code::kTryAgain, "too many wait to be accepted at " + address.text(), error,
+                  "see why the service accepts none");
+  return failed(
+      Code::kUnreachable, "nobody answers at " + address.text(), error,
+      error == EACCES ? "let this user connect to its socket" : "start the service there");
+}
+
 Result<Descriptor> begin_connect(const SocketAddress& address) {
   Descriptor socket(
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -201,7 +210,7 @@ Result<Descriptor> begin_connect(const SocketAddress& address) {
   if (::connect(socket.value(), reinterpret_cast<const sockaddr*>(&address.storage),
                 address.length) != 0 &&
       errno != EINPROGRESS)
-    return failed(Code::kUnreachable, address.text(), errno, "start the service there");
+    return connect_failed(address, errno);
   return socket;
 }
 

@@ -49,8 +49,11 @@ class ListeningSocket {
   uint64_t inode_ = 0;  // of the file at path_, when it was made
 };
 
-// A connection under way; the socket is writable when its outcome is known. Errors: kUnreachable.
+// A connection under way; the socket is writable when its outcome is known. Errors: kUnreachable,
+// kTryAgain (a Unix socket's queue of connections is full), kNoMemory (no descriptor).
 Result<Descriptor> begin_connect(const SocketAddress& address);
+// What the outcome `error` of such a connection means.
+Status connect_failed(const SocketAddress& address, int error);
 // The peer sees a reset, where its kind of socket has one.
 void close_hard(Descriptor& socket);
 

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <functional>
 
 #include <sluice/runtime/context_core.h>
 
@@ -21,6 +23,12 @@ constexpr size_t kPartsPerWrite = 16;
 constexpr size_t kJoinedBytes = size_t{64} << 10;
 // Before the data in a buffer, a cache line: its end is the header's place if the data is small.
 constexpr size_t kHeadroom = 64;
+
+// A service whose queue of connections is full is asked again after kDialAgain, for kDialTime.
+constexpr Duration kDialAgain = std::chrono::milliseconds(10);
+constexpr Duration kDialTime = std::chrono::seconds(5);
+// So long the other program may take nothing of what was said before a reset.
+constexpr Duration kLastWords = std::chrono::seconds(2);
 
 Status lie(const char* what) {
   return Status(Code::kCorrupt, Scope::kEndpoint, "tools/proxy", what);
@@ -44,32 +52,51 @@ void Stream::take(Descriptor socket) {
 
 void Stream::dial(std::span<const SocketAddress> addresses) {
   addresses_ = addresses;
-  try_next_address();
+  dial_by_ = after(carrier_.context().now(), kDialTime);
+  try_address();
 }
 
-void Stream::try_next_address() {
-  while (!addresses_.empty()) {
+void Stream::try_address() {
+  connecting_ = true;
+  for (; !addresses_.empty(); addresses_ = addresses_.subspan(1)) {
     Result<Descriptor> socket = begin_connect(addresses_[0]);
-    addresses_ = addresses_.subspan(1);
-    if (!socket.ok()) continue;
-    socket_ = std::move(*socket);
-    connecting_ = true;
-    return watch_what_is_needed();
+    if (socket.ok()) {
+      socket_ = std::move(*socket);
+      return watch_what_is_needed();
+    }
+    unreached_ = socket.status();
+    if (unreached_ == Code::kTryAgain && carrier_.context().now() < dial_by_)
+      return carrier_.call_after(id_, kDialAgain);
   }
-  ++carrier_.totals().refused_service;
+  carrier_.unreachable(unreached_);
   end(ResetReason::kRefused, true);
+}
+
+void Stream::on_time() {
+  if (over_) return;
+  if (connecting_ && !socket_) return try_address();
+  if (reset_) return end(ResetReason::kSocket, false);
+  // The other program may wait for us to read before it does.
+  const bool stuck = !reading() && acknowledged_ == acknowledged_before_;
+  if (stuck) return end(ResetReason::kSocket, true);
+  acknowledged_before_ = acknowledged_;
+  carrier_.call_after(id_, kLastWords);
 }
 
 void Stream::finish_connect() {
   int error = 0;
   socklen_t length = sizeof(error);
   ::getsockopt(socket_.value(), SOL_SOCKET, SO_ERROR, &error, &length);
-  connecting_ = false;
-  if (error == 0) return write_socket();
+  if (error == 0) {
+    connecting_ = false;
+    return write_socket();
+  }
   if (watched_ != 0) ContextCore::of(carrier_.context()).unwatch(socket_.value(), this);
   watched_ = 0;
   socket_.reset();
-  try_next_address();
+  unreached_ = connect_failed(addresses_[0], error);
+  addresses_ = addresses_.subspan(1);
+  try_address();
 }
 
 void Stream::on_event(uint32_t events) noexcept {
@@ -86,7 +113,7 @@ void Stream::on_event(uint32_t events) noexcept {
 
 bool Stream::reading() const {
   return read_open_ && !connecting_ && !over_ && !waits_to_read_ &&
-         sent_ - acknowledged_ < windows_.peer;
+         sent_ - acknowledged_ < windows_.smaller;
 }
 
 void Stream::read_socket() {
@@ -104,7 +131,7 @@ void Stream::read_socket() {
 bool Stream::read_piece(uint64_t& budget) {
   int queued = 0;
   (void)::ioctl(socket_.value(), FIONREAD, &queued);
-  const uint64_t room = std::min<uint64_t>(windows_.peer - (sent_ - acknowledged_), kMostPiece);
+  const uint64_t room = std::min<uint64_t>(windows_.smaller - (sent_ - acknowledged_), kMostPiece);
   const size_t wanted = std::clamp<uint64_t>(static_cast<uint64_t>(std::max(queued, 1)), 1, room);
   Result<Buffer> buffer =
       carrier_.context().allocate({static_cast<int64_t>(kHeadroom + wanted)}, uint8);
@@ -116,12 +143,14 @@ bool Stream::read_piece(uint64_t& budget) {
   const ssize_t n = ::recv(socket_.value(), buffer->data() + kHeadroom, wanted, MSG_DONTWAIT);
   if (n < 0) {
     if (errno == EINTR) return true;
-    if (errno != EAGAIN && errno != EWOULDBLOCK) end(ResetReason::kSocket, true);
-    return false;
+    if (errno == EAGAIN || errno == EWOULDBLOCK) return false;
+    if (!write_failed_) end(ResetReason::kSocket, true);
   }
-  if (n == 0) {
+  if (n <= 0) {
+    if (over_) return false;
     read_open_ = false;
-    carrier_.send({.kind = FrameKind::kEnd, .stream = id_});
+    // Nobody takes what was cut off for whole: after a failed write a reset follows.
+    if (!write_failed_) carrier_.send({.kind = FrameKind::kEnd, .stream = id_});
     finish_if_done();
     return false;
   }
@@ -167,10 +196,22 @@ Status Stream::on_credit(uint64_t total) {
   return Status();
 }
 
+// What is here already still goes to the program, as the kernel would have it, if it reads soon.
+void Stream::on_reset(ResetReason reason) {
+  chunks_.erase(std::find_if_not(chunks_.begin(), chunks_.end(), std::mem_fn(&Chunk::ready)),
+                chunks_.end());
+  if (chunks_.empty() || connecting_) return end(reason, false);
+  reset_ = true;
+  read_open_ = false;
+  carrier_.call_after(id_, kLastWords);
+}
+
 Status Stream::on_frame(const Frame& frame, std::span<const std::byte> data) {
+  if (reset_) return Status();  // nothing follows it but lies
   switch (frame.kind) {
     case FrameKind::kData: {
       SLUICE_RETURN_IF_ERROR(account(frame.length));
+      if (write_failed_) return Status();
       const auto* text = reinterpret_cast<const char*>(data.data());
       if (chunks_.empty() || chunks_.back().piece != 0 ||
           chunks_.back().length + data.size() > kJoinedBytes)
@@ -182,6 +223,7 @@ Status Stream::on_frame(const Frame& frame, std::span<const std::byte> data) {
     }
     case FrameKind::kPiece:
       SLUICE_RETURN_IF_ERROR(account(frame.length));
+      if (write_failed_) return Status();
       chunks_.push_back({.piece = frame.value, .length = frame.length, .tensor = {}, .bytes = {}});
       carrier_.ask(id_, frame.value);
       return Status();
@@ -190,10 +232,10 @@ Status Stream::on_frame(const Frame& frame, std::span<const std::byte> data) {
       if (end_received_) return lie("a second END");
       end_received_ = true;
       break;
-    case FrameKind::kReset: end(static_cast<ResetReason>(frame.detail), false); return Status();
+    case FrameKind::kReset: on_reset(static_cast<ResetReason>(frame.detail)); break;
     default: return lie("a frame that belongs to no stream");
   }
-  if (!blocked_ && !connecting_) write_socket();
+  if (!blocked_ && !connecting_ && !over_) write_socket();
   if (!over_) watch_what_is_needed();
   return Status();
 }
@@ -244,6 +286,7 @@ void Stream::write_socket() {
     const ssize_t n = ::sendmsg(socket_.value(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0) {
       if (errno == EINTR) continue;
+      if (errno == EPIPE || errno == ECONNRESET) return stop_writing();
       if (errno != EAGAIN && errno != EWOULDBLOCK) return end(ResetReason::kSocket, true);
       blocked_ = true;
       break;
@@ -252,7 +295,11 @@ void Stream::write_socket() {
     budget -= std::min(budget, static_cast<uint64_t>(n));
   }
   if (budget == 0) blocked_ = true;  // the socket's next event goes on
-  if (written_ - granted_ >= windows_.own / 4) {
+  if (reset_) {
+    if (chunks_.empty()) end(ResetReason::kSocket, false);
+    return;
+  }
+  if (written_ - granted_ >= windows_.smaller / 4) {
     granted_ = written_;
     carrier_.send({.kind = FrameKind::kCredit, .stream = id_, .value = granted_});
   }
@@ -263,8 +310,21 @@ void Stream::write_socket() {
   finish_if_done();
 }
 
+// The program has closed its end, and an answer that it sent before may lie in the socket unread:
+// it goes to the peer before the reset.
+void Stream::stop_writing() {
+  if (reset_) return end(ResetReason::kSocket, false);
+  write_failed_ = true;
+  write_open_ = blocked_ = false;
+  chunks_.clear();
+  acknowledged_before_ = acknowledged_;
+  carrier_.call_after(id_, kLastWords);
+  finish_if_done();
+}
+
 void Stream::finish_if_done() {
   if (read_open_ || write_open_ || pieces_out_ > 0 || over_) return;
+  if (write_failed_) return end(ResetReason::kSocket, true);
   stop(false);
   carrier_.over(id_);
 }
@@ -292,7 +352,7 @@ void Stream::stop(bool hard) {
 // A socket that is not watched for anything is not watched at all: epoll would tell of a hang-up
 // again and again.
 void Stream::watch_what_is_needed() {
-  if (over_) return;
+  if (over_ || !socket_) return;
   uint32_t wanted = reading() ? EPOLLIN : 0u;
   if (connecting_ || blocked_) wanted |= EPOLLOUT;
   if (wanted == watched_) return;

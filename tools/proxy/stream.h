@@ -32,6 +32,10 @@ class Carrier {
   // False: what was sent before has not left. wait_to_read(): Stream::resume() follows.
   virtual bool may_read() const = 0;
   virtual void wait_to_read(uint64_t stream) = 0;
+  // Stream::on_time() follows.
+  virtual void call_after(uint64_t stream, Duration delay) = 0;
+  // The service cannot be reached, for that reason.
+  virtual void unreachable(const Status& why) = 0;
   // The stream is dropped after this turn.
   virtual void over(uint64_t stream) = 0;
 
@@ -40,8 +44,8 @@ class Carrier {
 };
 
 struct Windows {
-  uint64_t own = 0;   // what the peer may send before we grant more
-  uint64_t peer = 0;  // what it takes
+  uint64_t own = 0;      // what the peer may send before we grant more
+  uint64_t smaller = 0;  // of both sides: more is not sent, so a grant may not wait for more
 };
 
 class Stream final : private EventHandler {
@@ -64,6 +68,7 @@ class Stream final : private EventHandler {
   // The peer is done with a piece of ours. Until it is with all, the stream counts as open.
   void piece_released();
   void resume();
+  void on_time();
   // The socket is reset, and the peer is told where `tell`.
   void end(ResetReason reason, bool tell);
   bool is_over() const { return over_; }
@@ -83,12 +88,14 @@ class Stream final : private EventHandler {
   };
 
   void on_event(uint32_t events) noexcept override;
-  void try_next_address();
+  void try_address();
   void finish_connect();
   bool reading() const;
   void read_socket();
   bool read_piece(uint64_t& budget);
   void write_socket();
+  void stop_writing();
+  void on_reset(ResetReason reason);
   size_t gather(struct iovec* parts, size_t most) const;
   void written(size_t bytes);
   Status account(uint64_t bytes);
@@ -101,13 +108,16 @@ class Stream final : private EventHandler {
   const uint64_t id_;
   const Windows windows_;
   Descriptor socket_;
-  std::span<const SocketAddress> addresses_;  // still to be tried
-  uint32_t watched_ = 0;                      // epoll events; 0: not watched
+  std::span<const SocketAddress> addresses_;  // the one that is tried, and those after it
+  Instant dial_by_{};
+  Status unreached_;      // why the address before was none
+  uint32_t watched_ = 0;  // epoll events; 0: not watched
   bool connecting_ = false;
   bool over_ = false;
 
   // From the socket to the peer.
   uint64_t sent_ = 0, acknowledged_ = 0;
+  uint64_t acknowledged_before_ = 0;  // when a failed write was looked after last
   uint64_t pieces_out_ = 0;
   bool read_open_ = true;
   bool waits_to_read_ = false;
@@ -118,6 +128,8 @@ class Stream final : private EventHandler {
   bool blocked_ = false;       // the socket takes no more now
   bool end_received_ = false;  // no more comes
   bool write_open_ = true;
+  bool write_failed_ = false;  // the program takes no more, but may have said something
+  bool reset_ = false;         // the peer's RESET came; what came before it is still to be written
 };
 
 }  // namespace sluice::tools::proxy

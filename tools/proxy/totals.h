@@ -11,7 +11,8 @@ struct Totals {
   uint64_t most_open = 0;
   uint64_t refused_away = 0;     // there was no other proxy
   uint64_t refused_many = 0;     // here or there were as many as allowed
-  uint64_t refused_service = 0;  // nobody at the service's address
+  uint64_t refused_service = 0;  // the service could not be reached
+  uint64_t refused_ending = 0;   // came while this proxy waited for its last connections
   uint64_t reset = 0;            // ended by an error, not by two orderly ends
   uint64_t bytes_out = 0;        // from sockets here to the other proxy
   uint64_t bytes_in = 0;         // from the other proxy to sockets here
