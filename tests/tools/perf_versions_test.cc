@@ -88,6 +88,21 @@ TEST_CASE("a client whose protocol the server does not know is refused, with bot
   }
 }
 
+// What is cut from a client's text may end in the middle of a letter.
+TEST_CASE("a test name that is cut inside a letter is refused with the rest of it",
+          "[perf][versions]") {
+  std::string name = "a";
+  for (int i = 0; i < 30; ++i) name += "\u00e9";
+  Talk cut = talk(hello_of({{"test", name}}));
+  REQUIRE_FALSE(cut.answer.ok());
+  CHECK(cut.answer.code() == Code::kUnreachable);
+  const std::string said = cut.answer.status().to_string();
+  CHECK(said.find("the client a\u00e9\u00e9") != std::string::npos);
+  CHECK(said.find("start both with the same test") != std::string::npos);
+  CHECK(cut.server.code() == Code::kInvalidArgument);
+  CHECK(talk(hello_of(Json::object())).answer.ok());
+}
+
 TEST_CASE("a first word with a protocol that is no number is an error, not a crash",
           "[perf][versions]") {
   CHECK(talk(hello_of({{"protocol", "one"}, {"version", 3}})).server.code() == Code::kCorrupt);

@@ -22,7 +22,8 @@ ControlChannel::~ControlChannel() {
 }
 
 Status ControlChannel::send(const Json& message) {
-  std::string text = message.dump();
+  // A peer's text may be cut in the middle of a letter, or be no text.
+  std::string text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
   if (text.size() > kLargestMessageBytes) {
     return Status(Code::kInternal, Scope::kOperation, kOrigin,
                   "a control message of " + std::to_string(text.size()) + " bytes");
