@@ -16,6 +16,9 @@ namespace sluice::test {
 namespace {
 
 constexpr std::byte kBefore{0x5A}, kAfter{0xA5}, kForeign{0x3C};
+// Soft-RoCE looks at the key of a READ before each packet, and does not wait for the packet that it
+// copies: 4 KiB at most, for each of eight queue pairs at most.
+constexpr size_t kBeingCopied = 8 * 4096;
 
 // How many times each case revokes; more by SLUICE_REVOCATIONS (the long tier: 10,000).
 int revocations(int usually) {
@@ -97,7 +100,11 @@ class Revoking {
     } else {
       REQUIRE(ended.buffers.size() == 1);
       std::span<const std::byte> bytes = ended.buffers[0].bytes();
-      CHECK_FALSE(has_memory_of(bytes, kAfter));
+      if (copying_device_under_test()) {
+        CHECK(count(bytes, kAfter) <= kBeingCopied);
+      } else {
+        CHECK_FALSE(has_memory_of(bytes, kAfter));
+      }
       crossed = count(bytes, kBefore);
     }
     if (ended.status.ok() && !overdue_) CHECK(crossed == size_);
