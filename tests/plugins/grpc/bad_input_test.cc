@@ -92,19 +92,6 @@ class SomebodyElse {
   std::thread thread_;
 };
 
-// What the server tells who asks it for its listener, without the bridge.
-grpc::Announcement ask(const InteropServer& server) {
-  ByteBuffer answer;
-  ClientContext context;
-  REQUIRE(::grpc::internal::BlockingUnaryCall<ByteBuffer, ByteBuffer>(
-              server.channel(false).get(), RpcMethod(grpc::kFindMethod, RpcMethod::NORMAL_RPC),
-              &context, grpc::buffer_of(""), &answer)
-              .ok());
-  const auto found = grpc::decode_announcement(grpc::text_of(answer));
-  REQUIRE(found);
-  return *found;
-}
-
 // False: not now.
 bool send_text(Context& context, Endpoint& endpoint, const std::string& text) {
   auto room = context.allocate({static_cast<int64_t>(text.size())}, uint8);
@@ -199,7 +186,7 @@ TEST_CASE("a server refuses a client of another version, and serves the others",
   auto context = open_context();
   REQUIRE(context.ok());
   const uint64_t refused = read_counter("grpc.strangers_refused");
-  const grpc::Announcement found = ask(server);
+  const grpc::Announcement found = server.announcement();
   auto endpoint = (*context)->connect(found.address);
   REQUIRE(endpoint.ok());
   // The token is right.
@@ -223,7 +210,7 @@ TEST_CASE("a client that reads no answers is not read from without end", "[grpc]
   REQUIRE(unary(channel, &peer).ok());
   auto context = open_context();
   REQUIRE(context.ok());
-  const grpc::Announcement found = ask(server);
+  const grpc::Announcement found = server.announcement();
   auto endpoint = (*context)->connect(found.address);
   REQUIRE(endpoint.ok());
   (void)send_text(

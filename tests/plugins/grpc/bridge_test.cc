@@ -40,22 +40,6 @@ std::string peer_of_a_call(interop::TestService::Stub& stub) {
   return status.ok() ? response.peer() : "failed: " + status.error_message();
 }
 
-// What the server tells who asks for its listener, without the bridge.
-grpc::Announcement ask(const InteropServer& server) {
-  auto channel = server.channel(false);
-  ClientContext context;
-  ::grpc::ByteBuffer answer;
-  ::grpc::Status status =
-      ::grpc::internal::BlockingUnaryCall<::grpc::ByteBuffer, ::grpc::ByteBuffer>(
-          channel.get(),
-          ::grpc::internal::RpcMethod(grpc::kFindMethod, ::grpc::internal::RpcMethod::NORMAL_RPC),
-          &context, grpc::buffer_of(""), &answer);
-  REQUIRE(status.ok());
-  auto read = grpc::decode_announcement(grpc::text_of(answer));
-  REQUIRE(read);
-  return *read;
-}
-
 class CountingInterceptors final : public ::grpc::experimental::ClientInterceptorFactoryInterface {
  public:
   explicit CountingInterceptors(std::atomic<int>& messages) : messages_(messages) {}
@@ -396,7 +380,7 @@ TEST_CASE("who has no token of the server, or breaks the format, is refused, and
   const auto soon = [] { return now() + std::chrono::seconds(20); };
   // What is sent after a right or a wrong hello; the server ends the connection.
   const auto ends = [&](const std::string& bytes) {
-    auto endpoint = (*context)->connect(ask(server).address);
+    auto endpoint = (*context)->connect(server.announcement().address);
     REQUIRE(endpoint.ok());
     auto room = (*context)->allocate({static_cast<int64_t>(bytes.size())}, uint8);
     REQUIRE(room.ok());
@@ -410,7 +394,7 @@ TEST_CASE("who has no token of the server, or breaks the format, is refused, and
     std::string text;
     grpc::append(text, {.kind = grpc::FrameKind::kHello,
                         .version = grpc::kBridgeVersion,
-                        .token = ask(server).token});
+                        .token = server.announcement().token});
     return text;
   };
   std::string stranger;
@@ -444,7 +428,7 @@ TEST_CASE("metadata and methods that gRPC forbids are refused with a status", "[
   InteropServer server(By::kTcp);
   auto context = open_context();
   REQUIRE(context.ok());
-  const grpc::Announcement found = ask(server);
+  const grpc::Announcement found = server.announcement();
   auto endpoint = (*context)->connect(found.address);
   REQUIRE(endpoint.ok());
   std::string text;

@@ -57,22 +57,15 @@ void give(ClientContext& context, std::chrono::milliseconds time) {
 // One end of the bridge that is made by hand.
 struct HandMade final : grpc::Connection::Owner {
   explicit HandMade(const InteropServer& server) {
-    ClientContext question;
-    ByteBuffer answer;
-    REQUIRE(::grpc::internal::BlockingUnaryCall<ByteBuffer, ByteBuffer>(
-                server.channel(false).get(), RpcMethod(grpc::kFindMethod, RpcMethod::NORMAL_RPC),
-                &question, grpc::buffer_of(""), &answer)
-                .ok());
-    const auto found = grpc::decode_announcement(grpc::text_of(answer));
-    REQUIRE(found);
+    const grpc::Announcement found = server.announcement();
     auto opened = open_context();
     REQUIRE(opened.ok());
     context = std::move(*opened);
-    auto endpoint = context->connect(found->address);
+    auto endpoint = context->connect(found.address);
     REQUIRE(endpoint.ok());
     connection = std::make_unique<grpc::Connection>(*context, std::move(*endpoint), *this);
     connection->send(
-        {.kind = FrameKind::kHello, .version = grpc::kBridgeVersion, .token = found->token});
+        {.kind = FrameKind::kHello, .version = grpc::kBridgeVersion, .token = found.token});
   }
   ~HandMade() {
     connection->close();

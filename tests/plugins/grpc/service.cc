@@ -4,6 +4,9 @@
 #include <cstdlib>
 
 #include <catch2/catch.hpp>
+#include <grpcpp/impl/client_unary_call.h>
+
+#include <sluice/grpc/discovery.h>
 
 #include "tests/l2/wire.h"
 
@@ -201,6 +204,20 @@ std::shared_ptr<::grpc::Channel> InteropServer::channel(bool bridged) const {
     return ::grpc::CreateCustomChannel(target_, ::grpc::InsecureChannelCredentials(), arguments);
   return sluice::grpc::CreateCustomChannel(target_, ::grpc::InsecureChannelCredentials(),
                                            arguments);
+}
+
+sluice::grpc::Announcement InteropServer::announcement() const {
+  using ::grpc::ByteBuffer;
+  using ::grpc::internal::RpcMethod;
+  ::grpc::ClientContext context;
+  ByteBuffer answer;
+  REQUIRE(::grpc::internal::BlockingUnaryCall<ByteBuffer, ByteBuffer>(
+              channel(false).get(), RpcMethod(sluice::grpc::kFindMethod, RpcMethod::NORMAL_RPC),
+              &context, sluice::grpc::buffer_of(""), &answer)
+              .ok());
+  const auto found = sluice::grpc::decode_announcement(sluice::grpc::text_of(answer));
+  REQUIRE(found);
+  return *found;
 }
 
 std::string InteropServer::expected_peer() const {

@@ -12,6 +12,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <sluice/grpc/bridge.h>
+#include <sluice/grpc/frames.h>
 
 #include "tests/plugins/grpc/interop.grpc.pb.h"
 
@@ -76,6 +77,8 @@ class InteropServer {
     return interop::TestService::NewStub(channel());
   }
   const std::string& target() const { return target_; }
+  // What the server tells who asks it for its listener, without the bridge.
+  sluice::grpc::Announcement announcement() const;
   // What UnaryCall's peer starts with.
   std::string expected_peer() const;
   InteropService& service() { return service_; }
