@@ -36,16 +36,6 @@ void show(const Metadata& from, std::multimap<::grpc::string_ref, ::grpc::string
   }
 }
 
-::grpc::Status too_large(const char* what, uint64_t length, int64_t limit) {
-  return ::grpc::Status(::grpc::StatusCode::RESOURCE_EXHAUSTED,
-                        std::string(what) + " message larger than max (" + std::to_string(length) +
-                            " vs. " + std::to_string(limit) + ")");
-}
-
-bool over(uint64_t length, int64_t limit) {
-  return limit >= 0 && length > static_cast<uint64_t>(limit);
-}
-
 ::grpc::Status does_not_parse() {
   return ::grpc::Status(::grpc::StatusCode::INTERNAL, "the message does not parse");
 }
@@ -132,9 +122,9 @@ void ClientCall::decide(bool bridged) {
 }
 
 void ClientCall::abandon() {
-  if (finished_ || mode_.load() == Mode::kPlain) return;
+  if ((finished_ && !unread_) || mode_.load() == Mode::kPlain) return;
   link_->post([self = shared_from_this()] {
-    if (self->bridged_ && !self->finished_)
+    if (self->bridged_)
       self->finish_here(::grpc::Status(::grpc::StatusCode::CANCELLED, "CANCELLED"));
   });
 }
@@ -334,6 +324,7 @@ void ClientCall::complete(const Wants& wants) {
   if (wants.metadata) show(initial_, batch->GetRecvInitialMetadata());
   if (wants.message) take_message(batch, wants.status);
   if (wants.status) {
+    end_unread();
     *batch->GetRecvStatus() = status_;
     show(trailing_, batch->GetRecvTrailingMetadata());
   }
@@ -404,8 +395,10 @@ void ClientCall::on_frame(const Frame& frame) {
 void ClientCall::on_message(const Frame& frame) {
   if (messages_.size() >= kWindowMessages)
     return link_->connection()->refuse("the server sent messages beyond the window");
-  if (over(frame.length, link_->limits().receive))
+  if (over(frame.length, link_->limits().receive)) {
+    link_->connection()->drop_parts(frame);
     return finish_here(too_large("Received", frame.length, link_->limits().receive));
+  }
   auto incoming = std::make_shared<Incoming>();
   messages_.push_back(incoming);
   gather(*link_->connection(), frame,
@@ -448,7 +441,14 @@ void ClientCall::on_deadline() {
 }
 
 void ClientCall::finish_here(const ::grpc::Status& status) {
-  if (finished_) return;
+  if (finished_ && !unread_) return;
+  if (finished_) {
+    end_unread();
+    status_ = status;
+    ended_here_ = true;
+    messages_.clear();
+    return advance();
+  }
   ended_here_ = true;
   messages_.clear();
   if (stream_ != 0 && link_->connection() != nullptr)
@@ -463,6 +463,14 @@ void ClientCall::finish(const ::grpc::Status& status) {
   link_->remove(*this);
   send_writes();
   advance();
+  // The status waits for the reader of these; a cancel and the deadline still end the call.
+  if (messages_.empty()) return;
+  unread_ = true;
+  link_->mind_deadline(self);
+}
+
+void ClientCall::end_unread() {
+  if (unread_.exchange(false)) link_->forget_deadline(*this);
 }
 
 }  // namespace sluice::grpc

@@ -91,6 +91,7 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   void on_status(const Frame& frame);
   void end_if_all_came();
   void finish(const ::grpc::Status& status);
+  void end_unread();
 
   const std::shared_ptr<ClientLink> link_;
   const ::grpc::experimental::ClientRpcInfo::Type type_;
@@ -108,7 +109,8 @@ class ClientCall : public std::enable_shared_from_this<ClientCall> {
   // The context thread's.
   uint32_t stream_ = 0;  // 0: not open
   bool bridged_ = false, ended_here_ = false, closed_ = false;
-  std::atomic<bool> finished_{false};        // read by others in abandon()
+  // Read by others in abandon(). Unread: it has finished, and messages are left.
+  std::atomic<bool> finished_{false}, unread_{false};
   ContextThread::Waiter* waiter_ = nullptr;  // a caller that waits, instead of a batch that goes on
   ::grpc::Status status_;
   // What the server ended it with, while messages that it lent are still to come.

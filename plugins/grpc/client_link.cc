@@ -70,7 +70,7 @@ ClientLink::Route ClientLink::route() const {
 void ClientLink::hold(std::shared_ptr<ClientCall> call) {
   const Route route = this->route();
   if (route != Route::kWait) return call->decide(route == Route::kBridge);
-  if (call->deadline() != kNever) deadlines_.emplace(call->deadline(), call);
+  mind_deadline(call);
   held_.push_back(std::move(call));
   const State state = state_.load();
   if (state != State::kSeeking && state != State::kLeaving) seek();
@@ -158,7 +158,7 @@ uint32_t ClientLink::add(const std::shared_ptr<ClientCall>& call) {
   if (!connection_ || !connection_->open()) return 0;
   calls_bridged.add();
   calls_.emplace(next_stream_, call);
-  if (call->deadline() != kNever) deadlines_.emplace(call->deadline(), call);
+  mind_deadline(call);
   const uint32_t stream = next_stream_++;
   // Stream numbers have 32 bits. Before they run out, the connection is replaced.
   if (stream >= streams_by_connection.load(std::memory_order_relaxed)) go_away();
@@ -178,13 +178,21 @@ void ClientLink::go_away() {
   if (calls_.empty()) connection_->close();
 }
 
-void ClientLink::remove(ClientCall& call) {
-  calls_.erase(call.stream());
+void ClientLink::mind_deadline(const std::shared_ptr<ClientCall>& call) {
+  if (call->deadline() != kNever) deadlines_.emplace(call->deadline(), call);
+}
+
+void ClientLink::forget_deadline(const ClientCall& call) {
   auto [first, last] = deadlines_.equal_range(call.deadline());
   while (first != last) {
     auto held = first->second.lock();
     first = !held || held.get() == &call ? deadlines_.erase(first) : std::next(first);
   }
+}
+
+void ClientLink::remove(const ClientCall& call) {
+  calls_.erase(call.stream());
+  forget_deadline(call);
   if (going_away_ && calls_.empty() && connection_) connection_->close();
 }
 
@@ -205,6 +213,8 @@ void ClientLink::on_frame(const Frame& frame) {
     call->on_frame(frame);
   } else if (frame.stream == 0 || frame.stream >= next_stream_) {
     connection_->refuse("a frame of a call that was never made");
+  } else {
+    connection_->drop_parts(frame);
   }
 }
 

@@ -59,7 +59,10 @@ class ClientLink : public std::enable_shared_from_this<ClientLink>,
   void hold(std::shared_ptr<ClientCall> call);
   // The number of a new call; 0: there is no connection any more.
   uint32_t add(const std::shared_ptr<ClientCall>& call);
-  void remove(ClientCall& call);
+  void remove(const ClientCall& call);
+  // Of a call that has a deadline, it is told when that is over.
+  void mind_deadline(const std::shared_ptr<ClientCall>& call);
+  void forget_deadline(const ClientCall& call);
   // Why there is no connection.
   const std::string& why_down() const { return why_down_; }
   // Null once the connection has ended.

@@ -11,17 +11,36 @@ namespace {
 
 constexpr const char* kOrigin = "grpc/connection";
 constexpr Tag kFrames = 1;
-constexpr char kPayloadKey[] = "sluice.grpc";
+// What is asked of a lent payload: its bytes, or that it is kept no longer. The second is refused
+// when it is done. It is no frame: a peer that reads no frames for now has to hear it.
+constexpr uint32_t kTakes = 0, kDrops = 1;
+constexpr const char* kKeys[] = {"sluice.grpc", "sluice.grpc.drop"};
 // Receives posted at once, so 1 MiB for each connection: while a packet is handled, others come.
 constexpr int kReceives = 16;
+// Between two tries to have payloads dropped while a table of operations is full, and how many may
+// wait for that. An honest peer's answers make room.
+constexpr Duration kDropPause = std::chrono::milliseconds(1);
+constexpr size_t kMostToDrop = 1 << 16;
 
 Counter frames_refused("grpc.frames_refused");
 Counter payloads_lent("grpc.payloads_lent");
+Counter payloads_dropped("grpc.payloads_dropped");
 Counter payloads_fetched("grpc.payloads_fetched");
 
 // In user_data: what ended, and its number; of a send its bytes.
-enum class Ended : uint64_t { kSend = 0, kSupply = 1, kReceive = 2, kFetch = 3 };
-uint64_t marked(Ended what, uint64_t number) { return number << 2 | static_cast<uint64_t>(what); }
+enum class Ended : uint64_t { kSend = 0, kSupply = 1, kReceive = 2, kFetch = 3, kDrop = 4 };
+constexpr uint64_t kKindBits = 3;
+uint64_t marked(Ended what, uint64_t number) {
+  return number << kKindBits | static_cast<uint64_t>(what);
+}
+
+WantOptions want_of(uint32_t what, uint64_t payload) {
+  WantOptions want;
+  want.key_id = what;
+  want.key = kKeys[what];
+  want.step = payload;
+  return want;
+}
 
 }  // namespace
 
@@ -52,23 +71,62 @@ void Connection::send(const Frame& frame) {
 
 uint64_t Connection::lend(Tensor tensor) {
   payloads_lent.add();
+  lent_bytes_ += tensor.size_bytes();
   lent_.emplace(next_payload_, std::move(tensor));
   return next_payload_++;
 }
 
 void Connection::fetch(uint64_t payload, Fetched done) {
-  WantOptions want;
-  want.key_id = 0;
-  want.key = kPayloadKey;
-  want.step = payload;
+  WantOptions want = want_of(kTakes, payload);
   PostOptions options;
   options.sink = this;
   options.user_data = marked(Ended::kFetch, next_fetch_);
   options.deadline = kNever;
   Result<OperationId> posted = endpoint_.core().post_want(want, options);
-  if (!posted.ok()) return done(posted.status());
+  if (!posted.ok()) {
+    to_drop_.push_back(payload);
+    return done(posted.status());
+  }
   ++operations_;
   fetches_.emplace(next_fetch_++, std::move(done));
+}
+
+void Connection::drop_parts(const Frame& message) {
+  for (const MessagePart& part : message.parts) {
+    if (part.payload != 0) to_drop_.push_back(part.payload);
+  }
+  send_drops();
+  if (to_drop_.size() > kMostToDrop)
+    refuse("the peer sends messages of calls that are over, and takes none back");
+}
+
+void Connection::send_drops() {
+  while (open_ && !to_drop_.empty()) {
+    WantOptions want = want_of(kDrops, to_drop_.back());
+    PostOptions options;
+    options.sink = this;
+    options.user_data = marked(Ended::kDrop, to_drop_.back());
+    options.deadline = kNever;
+    if (!endpoint_.core().post_want(want, options).ok()) return;
+    ++operations_;
+    to_drop_.pop_back();
+  }
+}
+
+Tensor Connection::take_lent(uint64_t payload) {
+  auto lent = lent_.extract(payload);
+  if (lent.empty()) return Tensor();
+  lent_bytes_ -= lent.mapped().size_bytes();
+  read_on();
+  return std::move(lent.mapped());
+}
+
+void Connection::read_on() {
+  while (open_ && !paused_.empty() && may_read()) {
+    Buffer room = std::move(paused_.back());
+    paused_.pop_back();
+    post_receive(std::move(room));
+  }
 }
 
 void Connection::refuse(const char* why) {
@@ -94,21 +152,19 @@ void Connection::post_receive(Buffer&& buffer) {
 }
 
 void Connection::on_completion(Completion&& completion) noexcept {
-  const uint64_t number = completion.user_data >> 2;
+  const uint64_t number = completion.user_data >> kKindBits;
   --operations_;
-  switch (static_cast<Ended>(completion.user_data & 3)) {
+  switch (static_cast<Ended>(completion.user_data & ((1 << kKindBits) - 1))) {
     case Ended::kSend:
       --sends_out_;
       blocked_ = false;
       under_way_ -= number;
       if (!completion.status.ok()) end(completion.status);
-      while (open_ && !paused_.empty() && may_read()) {
-        Buffer room = std::move(paused_.back());
-        paused_.pop_back();
-        post_receive(std::move(room));
-      }
-      return;
+      return read_on();
     case Ended::kSupply: return;
+    case Ended::kDrop:
+      if (completion.status == Code::kTryAgain) to_drop_.push_back(number);
+      return;
     case Ended::kFetch: {
       auto fetch = fetches_.extract(number);
       if (fetch.empty()) return;
@@ -150,8 +206,9 @@ void Connection::on_packet(Completion&& completion) {
 }
 
 void Connection::on_want(EndpointCore& endpoint, const WantRequest& request) noexcept {
-  auto lent = lent_.extract(request.step);
-  if (lent.empty() || request.into) {
+  const Tensor lent = take_lent(request.step);
+  if (lent && request.key_id == kDrops) payloads_dropped.add();
+  if (!lent || request.into || request.key_id != kTakes) {
     (void)endpoint.refuse_want(request.token, Code::kInvalidArgument);
     return;
   }
@@ -159,7 +216,7 @@ void Connection::on_want(EndpointCore& endpoint, const WantRequest& request) noe
   options.sink = this;
   options.user_data = marked(Ended::kSupply, 0);
   options.deadline = kNever;
-  if (endpoint.post_supply(request.token, lent.mapped(), options).ok()) {
+  if (endpoint.post_supply(request.token, lent, options).ok()) {
     ++operations_;
   } else {
     (void)endpoint.refuse_want(request.token, Code::kTryAgain);
@@ -171,6 +228,7 @@ bool Connection::on_want_cancelled(EndpointCore&, uint64_t) noexcept { return fa
 void Connection::on_endpoint_closed(EndpointCore&, const Status& why) noexcept { end(why); }
 
 size_t Connection::progress(Instant) {
+  send_drops();
   if (open_ && !blocked_ && !frame_ends_.empty()) {
     flush();
     return 1;
@@ -188,7 +246,10 @@ size_t Connection::progress(Instant) {
   return 1;
 }
 
-Instant Connection::next_timeout() { return open_ || aborted_ ? kNever : context_.now(); }
+Instant Connection::next_timeout() {
+  if (open_ && !to_drop_.empty()) return context_.now() + kDropPause;
+  return open_ || aborted_ ? kNever : context_.now();
+}
 
 void Connection::flush() {
   size_t from = 0;

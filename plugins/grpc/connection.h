@@ -40,14 +40,20 @@ class Connection final : private CompletionSink, private WantHandler, private Pr
 
   // Queued until the turn's end, where frames that fit leave in one message.
   void send(const Frame& frame);
-  // Reads no further while the peer has not taken more than that of what was sent: a peer that does
-  // not read cannot make frames pile up. One end only: two that wait for each other would wait for
-  // ever.
-  void stop_reading_beyond(size_t untaken_bytes) { most_untaken_ = untaken_bytes; }
-  // A payload that the peer may fetch once, under the number that a message names.
+  // Reads no further while the peer has not taken more than that of what was sent, or of what was
+  // lent: a peer that takes nothing cannot make frames or payloads pile up. One end only: two that
+  // wait for each other would wait for ever.
+  void stop_reading_beyond(size_t untaken_bytes, uint64_t lent_bytes) {
+    most_untaken_ = untaken_bytes;
+    most_lent_ = lent_bytes;
+  }
+  // A payload that the peer may fetch once, under the number that a message names. It is kept until
+  // the peer has fetched or dropped it.
   uint64_t lend(Tensor tensor);
   // `done` comes once, from progress(): the payload, or why there is none.
   void fetch(uint64_t payload, Fetched done);
+  // The lent parts of a message that nobody here will fetch: the peer need not keep them.
+  void drop_parts(const Frame& message);
   // The peer broke the rules.
   void refuse(const char* why);
   // Ends it in the turns that follow; on_closed is the last word.
@@ -66,7 +72,13 @@ class Connection final : private CompletionSink, private WantHandler, private Pr
   Instant next_timeout() override;
 
   void post_receive(Buffer&& buffer);
-  bool may_read() const { return unsent_.size() + under_way_ <= most_untaken_; }
+  bool may_read() const {
+    return unsent_.size() + under_way_ <= most_untaken_ && lent_bytes_ <= most_lent_;
+  }
+  void read_on();
+  // Of what was lent; empty if the number is none of it.
+  Tensor take_lent(uint64_t payload);
+  void send_drops();
   void on_packet(Completion&& completion);
   void flush();
   void end(const Status& why);
@@ -83,12 +95,14 @@ class Connection final : private CompletionSink, private WantHandler, private Pr
   std::string unsent_;                    // whole frames
   std::deque<size_t> frame_ends_;         // in bytes from the start of unsent_
   size_t most_untaken_ = SIZE_MAX;
-  size_t under_way_ = 0;        // bytes of sends that have not ended
+  size_t under_way_ = 0;  // bytes of sends that have not ended
+  uint64_t most_lent_ = UINT64_MAX, lent_bytes_ = 0;
   std::vector<Buffer> paused_;  // receives that are posted again once the peer took more
   bool blocked_ = false;        // no room for a message; a send that ends makes room
   uint64_t sends_out_ = 0;
   uint64_t next_payload_ = 1;
   std::unordered_map<uint64_t, Tensor> lent_;
+  std::vector<uint64_t> to_drop_;  // of the peer's: it is told when there is room for an operation
   uint64_t next_fetch_ = 1;
   std::unordered_map<uint64_t, Fetched> fetches_;
 };

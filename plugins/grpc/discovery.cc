@@ -1,9 +1,12 @@
 #include <sluice/grpc/discovery.h>
 
+#include <algorithm>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
 
+#include <grpc/grpc.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/impl/codegen/server_callback_handlers.h>
@@ -12,6 +15,7 @@
 #include <grpcpp/impl/server_initializer.h>
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/channel_arguments.h>
 
 #include <sluice/allocator/arena.h>
 #include <sluice/base/settings.h>
@@ -26,7 +30,26 @@ using ::grpc::ByteBuffer;
 // Servers cannot be asked for their services: a question with this process's secret number, which
 // nobody outside can guess, ties the service that gets it to an announcer.
 std::mutex attach_mutex;
-std::map<std::string, std::shared_ptr<Announcer>> attaching;
+struct Attaching {
+  std::shared_ptr<Announcer> announcer;
+  std::optional<int64_t> receive_limit;  // told by the server's service
+};
+std::map<std::string, Attaching> attaching;
+
+// As gRPC reads it from a server's arguments.
+int64_t receive_limit_of(const ::grpc::ChannelArguments& arguments) {
+  int64_t limit = GRPC_DEFAULT_MAX_RECV_MESSAGE_LENGTH;
+  const grpc_channel_args all = arguments.c_channel_args();
+  for (size_t i = 0; i < all.num_args; ++i) {
+    const grpc_arg& argument = all.args[i];
+    if (argument.type != GRPC_ARG_INTEGER) continue;
+    if (std::strcmp(argument.key, GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH) == 0)
+      limit = argument.value.integer;
+    if (std::strcmp(argument.key, GRPC_ARG_MINIMAL_STACK) == 0 && argument.value.integer != 0)
+      return -1;
+  }
+  return std::max<int64_t>(limit, -1);
+}
 
 class HoldReactor final : public ::grpc::ServerWriteReactor<ByteBuffer> {
  public:
@@ -57,6 +80,8 @@ class Discovery final : public ::grpc::Service {
                              return new HoldReactor(context->peer() == kPeerInProcess);
                            }));
   }
+  // Before the server starts.
+  void set_receive_limit(int64_t limit) { receive_limit_ = limit; }
 
  private:
   ::grpc::ServerUnaryReactor* find(::grpc::CallbackServerContext* context,
@@ -67,7 +92,10 @@ class Discovery final : public ::grpc::Service {
     {
       std::lock_guard lock(attach_mutex);
       auto attach = secret.empty() ? attaching.end() : attaching.find(secret);
-      if (attach != attaching.end()) announcer_ = attach->second;
+      if (attach != attaching.end()) {
+        announcer_ = attach->second.announcer;
+        attach->second.receive_limit = receive_limit_;
+      }
       announcer = announcer_.lock();
     }
     Announcement announcement;
@@ -78,6 +106,7 @@ class Discovery final : public ::grpc::Service {
     return reactor;
   }
 
+  int64_t receive_limit_ = GRPC_DEFAULT_MAX_RECV_MESSAGE_LENGTH;
   std::weak_ptr<Announcer> announcer_;  // attach_mutex
 };
 
@@ -90,13 +119,20 @@ class DiscoveryPlugin final : public ::grpc::ServerBuilderPlugin {
     static auto* services = new std::vector<std::unique_ptr<Discovery>>();
     std::lock_guard lock(mutex);
     services->push_back(std::make_unique<Discovery>());
-    builder->RegisterService(services->back().get());
+    service_ = services->back().get();
+    builder->RegisterService(service_);
+  }
+  void UpdateChannelArguments(::grpc::ChannelArguments* arguments) override {
+    service_->set_receive_limit(receive_limit_of(*arguments));
   }
   void InitServer(::grpc::ServerInitializer*) override {}
   void Finish(::grpc::ServerInitializer*) override {
     if (when_built()) when_built()();
   }
   void ChangeArguments(const std::string&, void*) override {}
+
+ private:
+  Discovery* service_ = nullptr;
 };
 
 // Before main(): every server that is built from now on has the service.
@@ -124,12 +160,13 @@ std::function<void()>& when_built() {
   return hook;
 }
 
-bool announce(::grpc::Server* server, const std::shared_ptr<Announcer>& announcer) {
+std::optional<int64_t> announce(::grpc::Server* server,
+                                const std::shared_ptr<Announcer>& announcer) {
   std::string secret(32, '\0');
   fill_random(std::as_writable_bytes(std::span(secret)));
   {
     std::lock_guard lock(attach_mutex);
-    attaching.emplace(secret, announcer);
+    attaching.emplace(secret, Attaching{announcer, std::nullopt});
   }
   ::grpc::ClientContext context;
   ByteBuffer answer;
@@ -140,8 +177,8 @@ bool announce(::grpc::Server* server, const std::shared_ptr<Announcer>& announce
       ::grpc::internal::RpcMethod(kFindMethod, ::grpc::internal::RpcMethod::NORMAL_RPC), &context,
       buffer_of(secret), &answer);
   std::lock_guard lock(attach_mutex);
-  attaching.erase(secret);
-  return status.ok();
+  const auto attached = attaching.extract(secret);
+  return status.ok() ? attached.mapped().receive_limit : std::nullopt;
 }
 
 ByteBuffer buffer_of(std::string_view text) {

@@ -2,8 +2,10 @@
 #ifndef SLUICE_GRPC_DISCOVERY_H_
 #define SLUICE_GRPC_DISCOVERY_H_
 
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,9 +35,10 @@ using Announcer = std::function<Announcement(const Properties& caller)>;
 // Called at the end of ServerBuilder::BuildAndStart(), on its thread; may be empty.
 std::function<void()>& when_built();
 
-// From now on the server answers Find with what the announcer says. Errors: false (the server has
-// no such service).
-bool announce(::grpc::Server* server, const std::shared_ptr<Announcer>& announcer);
+// From now on the server answers Find with what the announcer says. Returns the server's limit of a
+// message that it receives, in bytes; -1: none. Nothing: the server has no such service.
+std::optional<int64_t> announce(::grpc::Server* server,
+                                const std::shared_ptr<Announcer>& announcer);
 
 ::grpc::ByteBuffer buffer_of(std::string_view text);
 std::string text_of(const ::grpc::ByteBuffer& buffer);

@@ -42,6 +42,8 @@ constexpr Duration kCloseTime = std::chrono::seconds(2);
 // Frames that a client has not taken: it is not read from beyond that. 64 packets; one that reads
 // has 16 receives posted.
 constexpr size_t kMostUntaken = 64 * kPacketBytes;
+// The same for bytes of responses that it may fetch and has not.
+constexpr uint64_t kMostLent = uint64_t{1} << 30;
 
 Counter calls_served("grpc.calls_served");
 Counter calls_refused("grpc.calls_refused");
@@ -154,9 +156,10 @@ class Session final : public std::enable_shared_from_this<Session>,
     sealed_ = info.path.capabilities.has(Capability::kSealed);
     connection_ = std::make_unique<Connection>(thread_->context(), std::move(endpoint),
                                                static_cast<Connection::Owner&>(*this));
-    connection_->stop_reading_beyond(kMostUntaken);
+    connection_->stop_reading_beyond(kMostUntaken, kMostLent);
     hello_deadline_ = now() + kHelloTime;
   }
+  void set_receive_limit(int64_t bytes) { receive_limit_ = bytes; }
   // Calls that the client made before it heard are still served; it ends the connection itself.
   void go_away() {
     if (connection_) connection_->send({.kind = FrameKind::kGoAway});
@@ -178,6 +181,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   void run_soon(std::function<void()> work) override { thread_->run_soon(std::move(work)); }
   Arena& arena() override { return thread_->arena(); }
   Connection* connection() override { return connection_.get(); }
+  int64_t receive_limit() const override { return receive_limit_; }
   void remove(uint32_t stream) override { calls_.erase(stream); }
 
  private:
@@ -189,9 +193,10 @@ class Session final : public std::enable_shared_from_this<Session>,
       auto call = found->second;
       return call->on_frame(frame);
     }
-    // Of a call that just ended here: the client has not heard yet.
     if (frame.stream == 0 || frame.stream > last_stream_)
-      connection_->refuse("a frame of a call that was never made");
+      return connection_->refuse("a frame of a call that was never made");
+    // Of a call that just ended here: the client has not heard yet.
+    connection_->drop_parts(frame);
   }
   void on_packet_end() override {
     for (auto& call : std::exchange(new_calls_, {})) call->begin();
@@ -256,6 +261,7 @@ class Session final : public std::enable_shared_from_this<Session>,
   const std::shared_ptr<ContextThread> thread_;
   Tokens& tokens_;
   const uint32_t max_calls_;
+  int64_t receive_limit_ = -1;
   std::shared_ptr<::grpc::Channel> channel_;  // null once no calls may be made
   Metadata about_the_peer_;
   std::unique_ptr<Connection> connection_;
@@ -320,6 +326,7 @@ class Listener::Core final : private ProgressHook {
   std::shared_ptr<::grpc::Channel> for_calls_;  // null once the server shuts down
   std::unique_ptr<Sentinel> sentinel_;
   sluice::Listener listener_;
+  int64_t receive_limit_ = -1;  // the server's, of a message; -1: none
   std::vector<std::shared_ptr<Session>> sessions_;
   bool going_away_ = false;
   bool shut_down_ = false;
@@ -364,7 +371,13 @@ Status Listener::Core::start(::grpc::Server* server) {
       std::make_shared<Announcer>([tokens = tokens_, address = address_](const Properties& caller) {
         return Announcement{.token = tokens->make(caller), .address = address};
       });
-  if (announce(server, announcer_)) return Status();
+  if (const std::optional<int64_t> limit = announce(server, announcer_)) {
+    thread_->post([this, limit] {
+      receive_limit_ = *limit;
+      for (auto& session : sessions_) session->set_receive_limit(*limit);
+    });
+    return Status();
+  }
   shut_down(now());
   return Status(Code::kWrongState, Scope::kOperation, kOrigin,
                 "the server was built while SLUICE_GRPC was off, or before this library was "
@@ -378,6 +391,7 @@ size_t Listener::Core::progress(Instant) {
     Result<Endpoint> endpoint = listener_.try_accept();
     if (!endpoint.ok()) break;
     auto session = std::make_shared<Session>(thread_, *tokens_, options_.max_calls);
+    session->set_receive_limit(receive_limit_);
     session->start(std::move(*endpoint), for_calls_);
     sessions_.push_back(std::move(session));
     ++work;

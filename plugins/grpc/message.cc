@@ -206,6 +206,16 @@ void gather(Connection& connection, const Frame& frame, Gathered done) {
   return ::grpc::ByteBuffer(&slice, 1);
 }
 
+bool over(uint64_t length, int64_t limit) {
+  return limit >= 0 && length > static_cast<uint64_t>(limit);
+}
+
+::grpc::Status too_large(const char* what, uint64_t length, int64_t limit) {
+  return ::grpc::Status(::grpc::StatusCode::RESOURCE_EXHAUSTED,
+                        std::string(what) + " message larger than max (" + std::to_string(length) +
+                            " vs. " + std::to_string(limit) + ")");
+}
+
 bool deliver(::grpc::ByteBuffer& from, void* into) {
   if (!is_protobuf(into)) {
     static_cast<::grpc::ByteBuffer*>(into)->Swap(&from);

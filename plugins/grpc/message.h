@@ -41,6 +41,10 @@ void gather(Connection& connection, const Frame& frame, Gathered done);
 
 ::grpc::ByteBuffer copy_of(std::span<const std::byte> bytes);
 
+// gRPC's limits of a message, in bytes; -1: none. `what`: "Sent" or "Received".
+bool over(uint64_t length, int64_t limit);
+::grpc::Status too_large(const char* what, uint64_t length, int64_t limit);
+
 // Parses `from` into what an interceptor was given to receive into: a protobuf message, or a
 // ByteBuffer, which takes the slices as they are. False: it does not parse; the message is empty.
 bool deliver(::grpc::ByteBuffer& from, void* into);

@@ -97,6 +97,12 @@ void ServerCall::on_message(const Frame& frame) {
   if (half_closed_) return host_->connection()->refuse("a message after the half-close");
   if (requests_.size() >= kWindowMessages)
     return host_->connection()->refuse("the client sent messages beyond the window");
+  // gRPC would find it on the in-process channel, after the fetch.
+  if (over(frame.length, host_->receive_limit())) {
+    host_->connection()->drop_parts(frame);
+    end(too_large("Received", frame.length, host_->receive_limit()), {});
+    return cancel();
+  }
   auto incoming = std::make_shared<Incoming>();
   requests_.push_back(incoming);
   gather(*host_->connection(), frame,

@@ -31,7 +31,8 @@ class ServerCallHost {
   virtual void post(std::function<void()> work) = 0;
   virtual void run_soon(std::function<void()> work) = 0;
   virtual Arena& arena() = 0;
-  virtual Connection* connection() = 0;  // null once it has ended
+  virtual Connection* connection() = 0;       // null once it has ended
+  virtual int64_t receive_limit() const = 0;  // of a request; -1: none
   virtual void remove(uint32_t stream) = 0;
 
  protected:

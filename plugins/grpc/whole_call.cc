@@ -113,18 +113,22 @@ void WholeCall::on_message(const Frame& frame) {
   if (half_closed_) return host_->connection()->refuse("a message after the half-close");
   if (std::exchange(has_request_, true))
     return host_->connection()->refuse("a second message of a call that has one");
+  if (over(frame.length, host_->receive_limit())) {
+    host_->connection()->drop_parts(frame);
+    return lose_request(too_large("Received", frame.length, host_->receive_limit()));
+  }
   gather(*host_->connection(), frame,
          [self = shared_from_this()](const Status& status, ::grpc::ByteBuffer& bytes) {
-           if (!status.ok()) return self->lose_request(status);
+           if (!status.ok()) return self->lose_request(request_lost(status));
            self->request_.Swap(&bytes);
            self->request_ready_ = true;
            self->begin();
          });
 }
 
-void WholeCall::lose_request(const Status& why) {
+void WholeCall::lose_request(const ::grpc::Status& why) {
   if (!cancelled_ && host_->connection() != nullptr)
-    host_->connection()->send(status_frame(stream_, request_lost(why), {}));
+    host_->connection()->send(status_frame(stream_, why, {}));
   cancel();
 }
 

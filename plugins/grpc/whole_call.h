@@ -32,7 +32,7 @@ class WholeCall final : public BridgedCall, public std::enable_shared_from_this<
   struct Operation;  // gRPC's, of this call
 
   void on_message(const Frame& frame);
-  void lose_request(const Status& why);
+  void lose_request(const ::grpc::Status& why);
   void on_done();
   void end(Outgoing response, Metadata initial, Metadata trailing);
 

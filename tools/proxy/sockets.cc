@@ -4,7 +4,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,6 +17,7 @@ namespace {
 
 constexpr const char* kOrigin = "tools/proxy";
 constexpr int kBacklog = 512;
+constexpr mode_t kRights = 0600;  // of the file of a Unix socket
 constexpr const char* kRaiseLimit = "raise the limit of open files (ulimit -n)";
 
 Status failed(Code code, const std::string& what, int error, const char* remedy) {
@@ -66,25 +66,13 @@ void send_at_once(int fd, const SocketAddress& address) {
   if (!address.is_unix()) ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-// Nobody listens at this socket's file any more.
-bool is_stale(const SocketAddress& address) {
-  struct stat file {};
-  if (::lstat(address.path().c_str(), &file) != 0 || !S_ISSOCK(file.st_mode)) return false;
-  Descriptor probe(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  return ::connect(probe.value(), reinterpret_cast<const sockaddr*>(&address.storage),
-                   address.length) != 0 &&
-         errno == ECONNREFUSED;
-}
-
-int bind_to(int fd, const SocketAddress& address) {
-  // The file is never there with more rights than it shall have.
-  const mode_t before = ::umask(address.is_unix() ? 0177 : 0022);
+// Returns 0 or an errno.
+int bind_to(int fd, const SocketAddress& address, UnixSocketFile& file) {
+  if (address.has_file())
+    return file.bind(fd, reinterpret_cast<const sockaddr_un&>(address.storage), kRights);
   const int outcome =
       ::bind(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.length);
-  const int error = errno;
-  ::umask(before);
-  errno = error;
-  return outcome;
+  return outcome == 0 ? 0 : errno;
 }
 
 }  // namespace
@@ -145,36 +133,16 @@ Result<ListeningSocket> ListeningSocket::open(const SocketAddress& address) {
       ::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!made.fd_) return failed(Code::kNoMemory, "no socket", errno, kRaiseLimit);
   if (!address.is_unix()) ::setsockopt(made.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  int outcome = bind_to(made.fd(), address);
-  const bool file = address.is_unix() && address.path()[0] != '@';
-  if (outcome != 0 && errno == EADDRINUSE && file && is_stale(address)) {
-    ::unlink(address.path().c_str());
-    outcome = bind_to(made.fd(), address);
-  }
-  if (outcome != 0) return cannot_listen(address, errno);
-  struct stat there {};
-  if (file && ::stat(address.path().c_str(), &there) == 0) {
-    made.path_ = address.path();
-    made.inode_ = there.st_ino;
-  }
+  if (int error = bind_to(made.fd(), address, made.file_); error != 0)
+    return cannot_listen(address, error);
   if (::listen(made.fd(), kBacklog) != 0) return cannot_listen(address, errno);
   return made;
 }
 
-ListeningSocket::ListeningSocket(ListeningSocket&& other) noexcept
-    : fd_(std::move(other.fd_)), path_(std::exchange(other.path_, {})), inode_(other.inode_) {}
-
 ListeningSocket& ListeningSocket::operator=(ListeningSocket&& other) noexcept {
   std::swap(fd_, other.fd_);
-  std::swap(path_, other.path_);
-  std::swap(inode_, other.inode_);
+  std::swap(file_, other.file_);
   return *this;
-}
-
-ListeningSocket::~ListeningSocket() {
-  struct stat file {};
-  if (!path_.empty() && ::stat(path_.c_str(), &file) == 0 && file.st_ino == inode_)
-    ::unlink(path_.c_str());
 }
 
 std::string ListeningSocket::text() const {

@@ -4,7 +4,6 @@
 
 #include <sys/socket.h>
 
-#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -12,6 +11,7 @@
 
 #include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
+#include <sluice/base/unix_socket_file.h>
 
 namespace sluice::tools::proxy {
 
@@ -20,6 +20,7 @@ struct SocketAddress {
   socklen_t length = 0;
   bool is_unix() const { return storage.ss_family == AF_UNIX; }
   std::string path() const;  // of a Unix socket
+  bool has_file() const { return is_unix() && path()[0] != '@'; }
   std::string text() const;
 };
 
@@ -34,9 +35,8 @@ class ListeningSocket {
   // Errors: kAccessDenied, kWrongState (in use).
   static Result<ListeningSocket> open(const SocketAddress& address);
   ListeningSocket() = default;
-  ListeningSocket(ListeningSocket&& other) noexcept;
+  ListeningSocket(ListeningSocket&& other) noexcept = default;
   ListeningSocket& operator=(ListeningSocket&& other) noexcept;
-  ~ListeningSocket();
   int fd() const { return fd_.value(); }
   std::string text() const;  // with the port that was chosen
 
@@ -45,8 +45,7 @@ class ListeningSocket {
 
  private:
   Descriptor fd_;
-  std::string path_;
-  uint64_t inode_ = 0;  // of the file at path_, when it was made
+  UnixSocketFile file_;  // of a Unix socket: goes before it is closed
 };
 
 // A connection under way; the socket is writable when its outcome is known. Errors: kUnreachable,

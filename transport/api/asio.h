@@ -300,16 +300,17 @@ class AsioDriver {
   Context& context() const { return *drive_->context(); }
 
   // From here to stop() the context is progressed also while no operation is outstanding:
-  // peers read and write granted memory, fetch, get their tensors released. Thread: any.
+  // peers read and write granted memory, fetch, get their tensors released. As many stops end it
+  // as there were starts. Thread: any.
   void start() const {
     boost::asio::dispatch(drive_->executor(), [drive = drive_] {
-      drive->begin();
+      drive->start();
       drive->schedule();
     });
   }
   void stop() const {
     boost::asio::dispatch(drive_->executor(), [drive = drive_] {
-      drive->end();
+      drive->stop();
       drive->schedule();
     });
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -77,6 +78,16 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
     owing_until_ = kNever;
   }
   void end() { --waiting_for_; }
+  // As begin() and end(), for a program that serves. What was never started cannot be stopped.
+  void start() {
+    ++starts_;
+    begin();
+  }
+  void stop() {
+    if (starts_ == 0) return;
+    --starts_;
+    end();
+  }
 
   // Another turn, soon: something was posted or cancelled.
   void schedule() {
@@ -123,13 +134,22 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
     int rounds = 0;
     while (rounds < kRoundsPerTurn && context_->progress() > 0) ++rounds;
     in_turn_ = false;
-    std::erase_if(polls_, [this](const auto& poll) { return poll->poll(context_->refresh_now()); });
+    ask_polls();
     if (scheduled_) return;
     if (!needed()) return rest();
     resting_ = false;
     // Armed, then looked again: what comes from here on makes the descriptor readable.
     if (rounds == kRoundsPerTurn || !context_->prepare_to_sleep()) return schedule();
     arm();
+  }
+
+  // Their ends may begin others, from inside.
+  void ask_polls() {
+    if (polls_.empty()) return;
+    std::vector<std::shared_ptr<Poll>> asked = std::exchange(polls_, {});
+    std::erase_if(asked, [this](const auto& poll) { return poll->poll(context_->refresh_now()); });
+    polls_.insert(polls_.begin(), std::make_move_iterator(asked.begin()),
+                  std::make_move_iterator(asked.end()));
   }
 
   // Somebody waits here, or a peer for the answer to what is over here: a message was
@@ -191,6 +211,7 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
   Instant timer_armed_for_ = kNever;
   std::vector<std::shared_ptr<Poll>> polls_;
   size_t waiting_for_ = 0;
+  size_t starts_ = 0;             // of waiting_for_, those of start()
   Instant owing_until_ = kNever;  // set while nobody waits and answers are still to go out
   bool scheduled_ = false;
   bool descriptor_armed_ = false;

@@ -107,7 +107,9 @@ Status Exchange::add(const Endpoint& endpoint, KeyRights rights) {
     const bool anybody =
         record->subscription != nullptr && !record->latest && home_of(record->entry) == nullptr;
     const bool waits = record->asks.empty() || record->step == wire::kNextStep || anybody;
-    if (record->from == nullptr && waits) ask(record, raw);
+    if (record->from != nullptr || !waits) continue;
+    ask(record, raw);
+    fail_if_refused(record);
   }
   return Status();
 }
@@ -393,10 +395,10 @@ void Exchange::on_endpoint_closed(EndpointCore& endpoint, const Status&) noexcep
   if (peer == nullptr) return;
   forget_wants(peer, false);
   forget_names(peer);
-  // Its asks have ended (the endpoint completes everything first), or are cancelled now.
-  for (FetchRecord* record = first_fetch_; record != nullptr && peer->asks > 0;
-       record = record->next) {
-    for (FetchRecord::Ask& ask : record->asks) {
+  // Its asks have ended (the endpoint completes everything first), or are cancelled now; among them
+  // those of fetches that another one has answered.
+  for (size_t i = 0; i < fetches_.size() && peer->asks > 0; ++i) {
+    for (FetchRecord::Ask& ask : fetches_[i]->asks) {
       if (ask.peer != peer) continue;
       (void)endpoint.cancel(ask.id);
       ask.peer = nullptr;

@@ -352,7 +352,7 @@ class Exchange final : private WantHandler, private ProgressHook {
   void choose_latest(internal::FetchRecord* record, Status last);
   void refuse_latest(internal::FetchRecord* record);
   void fail(internal::FetchRecord* record, Status why);
-  void refuse_ask(internal::FetchRecord* record, Status why);
+  void fail_if_refused(internal::FetchRecord* record);
   void tell_step(internal::PeerEntry* peer, uint64_t token, uint64_t step);
   void answer_step_questions(internal::KeyEntry* entry);
   void on_step_question(internal::PeerEntry* peer, internal::KeyEntry* entry,

@@ -130,9 +130,11 @@ FetchRecord* Exchange::start_fetch(const Key& key, Buffer destination, Instant d
 
 // All that a new fetch is asked of: `record->from` alone, or whoever may have it.
 void Exchange::ask_first(FetchRecord* record, bool from_one) {
+  record->status = Status();
   if (from_one) {
     PeerEntry* peer = record->from != nullptr ? find_peer(*record->from) : nullptr;
     if (peer != nullptr) record->latest ? start_latest(record) : ask(record, peer);
+    fail_if_refused(record);
     if (!record->asks.empty() || record->done) return;
     const bool closed =
         record->from == nullptr || record->from->state() != EndpointState::kConnected;
@@ -152,6 +154,7 @@ void Exchange::ask_first(FetchRecord* record, bool from_one) {
   } else {
     for (size_t i = 0; i < peers_.size() && !record->done; ++i) ask(record, peers_[i].get());
   }
+  fail_if_refused(record);
   // Asked endpoints watch the deadline; without any it is ours to watch.
   if (record->asks.empty()) idle_until_ = std::min(idle_until_, record->deadline);
 }
@@ -193,10 +196,10 @@ void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
   if (which && !peer->can_tell()) return;  // as if it were not there
   if (!may_supply(peer, record->entry, record->step)) {
     if (record->from == nullptr && (which || !record->latest)) return;  // as if it were not there
-    refuse_ask(record,
-               failure(Code::kAccessDenied,
-                       record->quoted() + " may not come from this endpoint; allow it "
-                                          "(KeyRights::may_supply or ExchangeOptions::allow)"));
+    record->status =
+        failure(Code::kAccessDenied, record->quoted() +
+                                         " may not come from this endpoint; allow it "
+                                         "(KeyRights::may_supply or ExchangeOptions::allow)");
     return;
   }
   WantOptions want = want_of(record, peer);
@@ -214,8 +217,7 @@ void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
   Result<OperationId> posted = peer->core->post_want(want, options);
   if (!posted.ok()) {
     if (want.destination) record->destination = std::move(want.destination);
-    bool last = record->asks.empty() && (alone || record->latest || peer == peers_.back().get());
-    if (last) refuse_ask(record, posted.status());
+    if (record->asks.empty()) record->status = posted.status();
     return;
   }
   peer->named[want.key_id] = true;
@@ -223,13 +225,10 @@ void Exchange::ask(FetchRecord* record, PeerEntry* peer) {
   record->asks.emplace_back(FetchRecord::Ask{peer, *posted, record->next_serial++});
 }
 
-// Nobody was asked. Of kLatest others may be: what follows is choose_latest()'s.
-void Exchange::refuse_ask(FetchRecord* record, Status why) {
-  if (record->latest) {
-    record->status = std::move(why);
-  } else {
-    fail(record, std::move(why));
-  }
+// Nobody could be asked: the last refusal is why. Of kLatest choose_latest() goes on.
+void Exchange::fail_if_refused(FetchRecord* record) {
+  const bool refused = !record->done && record->asks.empty() && !record->status.ok();
+  if (refused && !record->latest) fail(record, Status(record->status));
 }
 
 // False: it is not published here, or its places are taken.

@@ -128,6 +128,7 @@ void Exchange::fetch_steps(SubscriptionRecord* subscription, uint64_t step,
     } else {
       for (size_t i = 0; i < peers_.size(); ++i) ask_together(run, peers_[i].get());
     }
+    for (FetchRecord* record : run) fail_if_refused(record);
   }
 }
 

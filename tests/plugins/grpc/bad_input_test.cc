@@ -60,7 +60,7 @@ class SomebodyElse {
     announcer_ = std::make_shared<grpc::Announcer>([address](const grpc::Properties&) {
       return grpc::Announcement{.token = {std::byte{1}}, .address = address};
     });
-    REQUIRE(grpc::announce(&server.server(), announcer_));
+    REQUIRE(grpc::announce(&server.server(), announcer_).has_value());
     thread_ = std::thread([this] { run(); });
   }
   ~SomebodyElse() {

@@ -220,7 +220,7 @@ TEST_CASE("a call that forces a path and whose time is over never goes by gRPC's
   auto announcer = std::make_shared<grpc::Announcer>([&](const grpc::Properties&) {
     return grpc::Announcement{.token = {std::byte{1}}, .address = address};
   });
-  REQUIRE(grpc::announce(&server.server(), announcer));
+  REQUIRE(grpc::announce(&server.server(), announcer).has_value());
   auto channel =
       sluice::grpc::CreateChannel("tcp://" + server.target(), ::grpc::InsecureChannelCredentials());
   auto stub = interop::TestService::NewStub(channel);
@@ -234,6 +234,25 @@ TEST_CASE("a call that forces a path and whose time is over never goes by gRPC's
   }
   CHECK(server.service().becomes_idle());
   CHECK(server.service().metadata().empty());
+}
+
+TEST_CASE("a cancel and a deadline end a stream whose status came behind unread messages",
+          "[grpc][ends]") {
+  InteropServer server(GENERATE(By::kPlain, By::kShm, By::kTcp));
+  const bool cancels = GENERATE(true, false);
+  auto stub = server.stub();
+  ClientContext context;
+  give(context, cancels ? 20s : 1s);
+  interop::StreamingOutputCallRequest request;
+  for (int i = 0; i < 8; ++i) request.add_response_parameters()->set_size(10);
+  auto reader = stub->StreamingOutputCall(&context, request);
+  interop::StreamingOutputCallResponse response;
+  REQUIRE(reader->Read(&response));
+  CHECK(server.service().becomes_idle());
+  (void)std::promise<void>().get_future().wait_for(200ms);  // its status is here
+  if (cancels) context.TryCancel();
+  CHECK(reader->Finish().error_code() ==
+        (cancels ? StatusCode::CANCELLED : StatusCode::DEADLINE_EXCEEDED));
 }
 
 TEST_CASE("a stranger cannot hold a server up that shuts down", "[grpc][ends]") {

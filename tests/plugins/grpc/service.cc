@@ -175,7 +175,7 @@ void InteropServer::start(const std::string& host, int most_bytes, int wanted) {
   builder.AddListeningPort(host + ":" + std::to_string(wanted), ::grpc::InsecureServerCredentials(),
                            &port);
   builder.RegisterService(&service_);
-  builder.SetMaxReceiveMessageSize(most_bytes);
+  if (most_bytes != kUsualLimit) builder.SetMaxReceiveMessageSize(most_bytes);
   server_ = builder.BuildAndStart();
   REQUIRE(server_);
   target_ = host + ":" + std::to_string(port);

@@ -65,7 +65,8 @@ bool have_ethernet();
 
 class InteropServer {
  public:
-  // kPlain: without a listener.
+  static constexpr int kUsualLimit = -2;  // gRPC's own, 4 MiB
+  // kPlain: without a listener. `most_bytes`: of a request; -1: no limit.
   explicit InteropServer(By by, int most_bytes = -1, int port = 0);
   // By kEthernet, and its process does not wish Ethernet: SLUICE_ETHERNET is not set there.
   struct NotWished {};

@@ -6,7 +6,6 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -33,8 +32,8 @@ constexpr rlim_t kOwnDescriptors = 24;
 // Users times causes; beyond these refusals only count.
 constexpr size_t kMostTold = 1024;
 constexpr int kTriesForPort = 64;
-// Leaves 0666 to the socket's file: the uid decides who may ask, not access to the file.
-constexpr mode_t kMask = 0111;
+// Of the socket's file: the uid decides who may ask, not access to the file.
+constexpr mode_t kRights = 0666;
 // SO_PASSRIGHTS of Linux 6.16, which older headers lack.
 constexpr int kPassRights = 83;
 
@@ -42,36 +41,9 @@ Counter lent("l2.sockets_lent");
 Counter refused("l2.sockets_refused");
 Counter silent("l2.askers_silent");  // who connected and did not ask in time, or had to make room
 
-// The file is there with its rights at once: chmod() would follow a link that the folder's owner
-// has put in its place.
-int bind_to(int fd, const sockaddr_un& address) {
-  const mode_t before = ::umask(kMask);
-  const int outcome = ::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  const int error = errno;
-  ::umask(before);
-  errno = error;
-  return outcome;
-}
-
-bool is_socket(const std::string& path) {
-  struct stat file {};
-  return ::lstat(path.c_str(), &file) == 0 && S_ISSOCK(file.st_mode);
-}
-
-// Nobody listens at this socket's file any more.
-bool is_stale(const sockaddr_un& address) {
-  if (!is_socket(address.sun_path)) return false;
-  Descriptor probe = broker_socket();
-  // A broker whose queue is full listens, and is not waited for.
-  ::fcntl(probe.value(), F_SETFL, O_NONBLOCK);
-  return ::connect(probe.value(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) !=
-             0 &&
-         errno == ECONNREFUSED;
-}
-
 Status cannot_listen(const std::string& path, int error) {
   const std::string what = "the broker cannot listen at " + path + ": ";
-  if (error == EADDRINUSE && is_socket(path))
+  if (error == EADDRINUSE && UnixSocketFile::is_socket(path))
     return broker_failed(Code::kWrongState,
                          what + "another broker listens there; end it, or give another --path",
                          error);
@@ -117,25 +89,15 @@ Result<Broker> Broker::open(const BrokerOptions& options) {
   // lingers the last close sleeps. Accepted sockets inherit it. Older kernels lack it.
   const int none = 0;
   (void)::setsockopt(fd.value(), SOL_SOCKET, kPassRights, &none, sizeof(none));
-  int outcome = bind_to(fd.value(), address);
-  if (outcome != 0 && errno == EADDRINUSE && is_stale(address)) {
-    ::unlink(address.sun_path);
-    outcome = bind_to(fd.value(), address);
-  }
-  if (outcome != 0) return cannot_listen(options.path, errno);
-  Broker made(options, std::move(fd), std::move(attacher));
-  struct stat file {};
-  if (::lstat(address.sun_path, &file) == 0) made.inode_ = file.st_ino;
+  UnixSocketFile file;
+  if (int error = file.bind(fd.value(), address, kRights); error != 0)
+    return cannot_listen(options.path, error);
+  Broker made(options, std::move(fd), std::move(file), std::move(attacher));
   if (::listen(made.fd(), kBacklog) != 0) return cannot_listen(options.path, errno);
   return made;
 }
 
-// Another socket may be at the path by now. The number is ours until the listener is closed.
-Broker::~Broker() {
-  struct stat file {};
-  if (listener_ && ::lstat(options_.path.c_str(), &file) == 0 && file.st_ino == inode_)
-    ::unlink(options_.path.c_str());
-}
+Broker::~Broker() = default;
 
 bool Broker::listed(uid_t user) const {
   return user == 0 ||

@@ -19,6 +19,7 @@
 #include <sluice/base/clock.h>
 #include <sluice/base/descriptor.h>
 #include <sluice/base/result.h>
+#include <sluice/base/unix_socket_file.h>
 #include <sluice/l2/carrier/broker_wire.h>
 #include <sluice/l2/carrier/lent_sockets.h>
 #include <sluice/l2/carrier/lent_xdp.h>
@@ -72,9 +73,11 @@ class Broker {
     Asker asker;
     std::unique_ptr<LentXdp> loan;  // null: the card is not ready yet
   };
-  Broker(BrokerOptions options, Descriptor listener, std::unique_ptr<XdpAttacher> attacher)
+  Broker(BrokerOptions options, Descriptor listener, UnixSocketFile file,
+         std::unique_ptr<XdpAttacher> attacher)
       : options_(std::move(options)),
         listener_(std::move(listener)),
+        file_(std::move(file)),
         lent_(std::make_unique<LentSockets>(options_.most_sockets, options_.most_sockets_by_user)),
         attacher_(std::move(attacher)) {}
   bool listed(uid_t user) const;
@@ -91,7 +94,7 @@ class Broker {
 
   BrokerOptions options_;
   Descriptor listener_;
-  ino_t inode_ = 0;            // of the socket's file
+  UnixSocketFile file_;        // of the listener: goes before it is closed
   std::vector<Asker> askers_;  // who have not asked yet, oldest first
   std::unique_ptr<LentSockets> lent_;
   std::optional<XdpBorrower> xdp_;
