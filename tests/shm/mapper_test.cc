@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,20 @@
 #include <vector>
 
 #include "tests/support/skip.h"
+
+namespace {
+bool programs_refused = false;  // as Linux 6.3 to 6.5 does with vm.memfd_noexec=2
+}
+
+// In place of libc's, for this test's program.
+extern "C" int memfd_create(const char* name, unsigned flags) noexcept {
+  constexpr unsigned kNoProgram = 8;  // MFD_NOEXEC_SEAL
+  if (programs_refused && (flags & kNoProgram) == 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_memfd_create, name, flags));
+}
 
 namespace sluice::shm {
 namespace {
@@ -77,6 +92,17 @@ TEST_CASE("huge pages that there are not are refused, and the addresses stay res
     CHECK(announced.reserved_at(offset));
   CHECK_FALSE(announced.arena->has_extent(2));
   CHECK(announced.arena->mapped_bytes() == 2 * kMiB);
+}
+
+TEST_CASE("a control region is made where all memory must be told to hold no program") {
+  programs_refused = true;
+  auto own = OwnRegion::create(7);
+  programs_refused = false;
+  INFO(own.status().to_string());
+  REQUIRE(own.ok());
+  auto peer = PeerRegion::map((*own)->fd(), 7);
+  INFO(peer.status().to_string());
+  CHECK(peer.ok());
 }
 
 TEST_CASE("memory whose seals may still change is refused") {

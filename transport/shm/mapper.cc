@@ -21,6 +21,9 @@ namespace sluice::shm {
 namespace {
 
 constexpr const char* kOrigin = "shm/mapper";
+#ifndef MFD_NOEXEC_SEAL
+constexpr unsigned MFD_NOEXEC_SEAL = 8;  // Linux 6.3
+#endif
 // A peer may not make us reserve more addresses than this: 2^46 of the 2^47 there are.
 constexpr uint64_t kLargestArena = uint64_t{1} << 46;
 constexpr uint64_t kExtentGranule = 2u << 20;
@@ -90,6 +93,15 @@ bool has_other_layout(int fd) {
   return layout != kRegionLayout;
 }
 
+// Linux before 6.3 does not know that memory may be told to hold no program, and 6.3 to 6.5 with
+// vm.memfd_noexec=2 make none without that.
+int create_memfd() {
+  constexpr unsigned kFlags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+  int fd = ::memfd_create("sluice-control", kFlags | MFD_NOEXEC_SEAL);
+  if (fd < 0 && errno == EINVAL) fd = ::memfd_create("sluice-control", kFlags);
+  return fd;
+}
+
 std::byte* grown_part(const SharedRegion* region) {
   return reinterpret_cast<std::byte*>(const_cast<SharedRegion*>(region)) + kFirstBytes;
 }
@@ -98,7 +110,7 @@ std::byte* grown_part(const SharedRegion* region) {
 
 Result<std::unique_ptr<OwnRegion>> OwnRegion::create(uint64_t probe) {
   auto own = std::make_unique<OwnRegion>();
-  own->fd_ = Descriptor(::memfd_create("sluice-control", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  own->fd_ = Descriptor(create_memfd());
   if (!own->fd_) return no_memory("no descriptor for a control region; raise ulimit -n");
   const int fd = own->fd();
   // A page that is used before it was asked for would mean SIGBUS.
