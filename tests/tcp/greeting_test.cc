@@ -1,8 +1,14 @@
 // The greeting, both sides, with peers that follow it and peers that do not.
+#include <errno.h>
+
+#include <fstream>
+
 #include <sluice/base/counters.h>
 #include <sluice/runtime/event_handler.h>
 #include <sluice/runtime/identity.h>
 #include <sluice/tcp/resolve.h>
+#include "tests/support/skip.h"
+#include "tests/tcp/own_network.h"
 #include "tests/tcp/testing_greeting.h"
 
 namespace sluice::tcp {
@@ -272,6 +278,34 @@ TEST_CASE("a peer that has closed between two messages is not waited for", "[tcp
   Glimpse end = take_message(ours.value(), scratch);
   REQUIRE(end.state == Glimpse::State::kEnded);
   CHECK(end.why.code() == Code::kUnreachable);
+}
+
+constexpr int kPortsStay = 2;
+
+// What a child finds: 0 as it should be. Its network has two ports for callers, and the kernel
+// takes the first of them.
+int calls_its_own_port() {
+  constexpr uint16_t kPort = 40000;
+  std::ofstream ports("/proc/sys/net/ipv4/ip_local_port_range");
+  if (!(ports << "40000 40001" << std::flush)) return kPortsStay;
+  LoneContext lone;
+  const Address there = loopback_address("127.0.0.1", kPort);
+  for (int call = 0; call < 4; ++call) {
+    auto greeting = greet(lone.context, there, local_hello(1000), soon());
+    if (greeting.ok()) return 3;
+    if (greeting.code() != Code::kUnreachable) return 4;
+    if (greeting.status().os_error() != ECONNREFUSED) return 5;
+  }
+  // The server that comes then finds its port free.
+  return GreetingListener::open(lone.context, there, local_hello(1000), {}).ok() ? 0 : 6;
+}
+
+TEST_CASE("who is given the port that it calls has not reached a listener", "[tcp][greeting]") {
+  int result = in_own_network(calls_its_own_port);
+  if (result < 0) return test::skip("netns", "unshare(CLONE_NEWNET) is not allowed here");
+  if (result == kPortsStay)
+    return test::skip("netns", "/proc/sys/net/ipv4/ip_local_port_range cannot be written here");
+  CHECK(result == 0);
 }
 
 TEST_CASE("a hidden identity is nobody's", "[api][identity]") {

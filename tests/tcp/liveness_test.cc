@@ -1,11 +1,7 @@
 // Dead, unplugged and silent peers are told apart. These tests wait for real seconds,
 // since the kernel's timers are what they are about.
-#include <net/if.h>
-#include <sched.h>
-#include <sys/ioctl.h>
-#include <sys/wait.h>
-
 #include <sluice/base/counters.h>
+#include "tests/tcp/own_network.h"
 #include "tests/tcp/testing.h"
 #include "tests/support/skip.h"
 
@@ -13,33 +9,6 @@ namespace sluice::tcp {
 namespace {
 
 using namespace testing;
-
-bool set_loopback_up(bool up) {
-  Descriptor fd(::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  ifreq request{};
-  std::strcpy(request.ifr_name, "lo");
-  if (::ioctl(fd.value(), SIOCGIFFLAGS, &request) != 0) return false;
-  request.ifr_flags =
-      static_cast<short>(up ? request.ifr_flags | IFF_UP : request.ifr_flags & ~IFF_UP);
-  return ::ioctl(fd.value(), SIOCSIFFLAGS, &request) == 0;
-}
-
-// In a child with a network of its own. Returns its exit code; -1: no such namespace here.
-template <typename Run>
-int in_own_network(Run run) {
-  constexpr int kNoNamespace = 77;
-  pid_t child = ::fork();
-  REQUIRE(child >= 0);
-  if (child == 0) {
-    bool ready = (::unshare(CLONE_NEWNET) == 0 || ::unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) &&
-                 set_loopback_up(true);
-    std::_Exit(ready ? run() : kNoNamespace);
-  }
-  int status = 0;
-  REQUIRE(::waitpid(child, &status, 0) == child);
-  REQUIRE(WIFEXITED(status));
-  return WEXITSTATUS(status) == kNoNamespace ? -1 : WEXITSTATUS(status);
-}
 
 TEST_CASE("a peer that does not read for longer than the limit for unplugged ones stays connected",
           "[tcp][liveness]") {

@@ -73,6 +73,12 @@ Task<Result<Descriptor>> connect_one(Awaits& awaits, const Address& address,
     ::getsockopt(fd.value(), SOL_SOCKET, SO_ERROR, &error, &length);
     if (error != 0) co_return connect_error(address, to, error);
   }
+  if (is_its_own_peer(fd.value())) {
+    // Reset: in TIME_WAIT it would keep the port from the server that is to listen there.
+    const linger reset{.l_onoff = 1, .l_linger = 0};
+    (void)::setsockopt(fd.value(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    co_return connect_error(address, to, ECONNREFUSED);
+  }
   fault_point("tcp.connected");
   co_return std::move(fd);
 }
