@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import subprocess
 import tempfile
 import types
 import unittest
@@ -12,6 +13,7 @@ import modules
 import accelerator
 import initramfs
 import qemu
+from trouble import Trouble
 
 # Each stands for QEMU; the console is where the argument after -chardev says.
 HANGS = "#!/bin/sh\necho $$ >{folder}/pid\nexec sleep 1000\n"
@@ -45,6 +47,20 @@ class Probe(unittest.TestCase):
         with self.assertRaises(ProcessLookupError):
             os.kill(int((self.folder / "pid").read_text(encoding="utf-8")), 0)
 
+    def test_a_signal_during_the_probe_ends_its_guest_and_removes_its_files(self):
+        communicate, guests = subprocess.Popen.communicate, []
+
+        def interrupted(guest, *arguments, **more):
+            if not guests:
+                guests.append(guest)
+                raise Trouble("ended by a signal", 143)  # as lab.py's handler does
+            return communicate(guest, *arguments, **more)
+
+        with mock.patch.object(tempfile, "tempdir", os.fspath(self.folder)), mock.patch.object(subprocess.Popen, "communicate", interrupted), self.assertRaises(Trouble):
+            self.choose(HANGS)
+        self.assertEqual(guests[0].returncode, -9)
+        self.assertEqual([path.name for path in self.folder.iterdir() if path.name.startswith("sluice-lab-kvm.")], [])
+
     def test_an_emulator_that_fails_is_quoted(self):
         self.assertEqual(self.choose(FAILS), ("tcg", "KVM does not work here: Could not access KVM kernel module"))
 
@@ -59,8 +75,10 @@ class Probe(unittest.TestCase):
             self.assertEqual(self.choose(FAILS)[0], "tcg")
 
     def test_a_broken_cache_costs_a_probe(self):
-        (self.folder / "kvm.json").write_text("{", encoding="utf-8")
-        self.assertEqual(self.choose(BOOTS)[0], "kvm")
+        for content in ("{", "[]", "null", '{"key": 1}'):
+            with self.subTest(content=content):
+                (self.folder / "kvm.json").write_text(content, encoding="utf-8")
+                self.assertEqual(self.choose(BOOTS)[0], "kvm")
 
     def test_asked_for_emulation_nothing_is_probed(self):
         with mock.patch.object(accelerator, "_probe", self.fail):

@@ -70,6 +70,14 @@ assert control.readline() == b"bye\\n"
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a process of the guest lives on")
         self.assertTrue(next(self.temporary.glob("sluice-lab.*/node1.console.log")).exists())
 
+    def test_a_report_that_cannot_be_written_does_not_hide_the_status(self):
+        # As on a full disk: the artifacts folder has no place for it.
+        artifacts = self.temporary / "artifacts"
+        (artifacts / "run.json").mkdir(parents=True)
+        done = self.lab(self.hanging(0), "--artifacts", os.fspath(artifacts), timeout="60s")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, "cannot write to .*/artifacts: Is a directory; the run's status was 7: .*--artifacts")
+
     def test_one_that_hangs_at_boot_is_started_again_and_that_is_said(self):
         done = self.lab(self.hanging(2), "--boot-timeout", "3s", timeout="60s", lines=2)
         self.assertEqual(done.returncode, 7, done.stderr)
@@ -84,6 +92,13 @@ assert control.readline() == b"bye\\n"
         self.assertEqual((self.temporary / "boots").read_text(encoding="ascii"), "3")
         folder = next(self.temporary.glob("sluice-lab.*"))
         self.assertEqual(sorted(path.name for path in folder.glob("*.console.log")), ["node1.boot1.console.log", "node1.boot2.console.log", "node1.console.log"])
+
+    def test_one_that_dies_when_it_is_told_to_stop_was_late_all_the_same(self):
+        program = self.hanging(0)
+        end = program.index('control.write(b"started')
+        done = self.lab(program[:end] + 'control.write(b"started\\n")\nassert control.readline() == b"stop\\n"\nsys.exit(3)\n', timeout="3s")
+        self.assertEqual(done.returncode, 124, done.stderr)
+        self.assertIn("not finished after 3 s and ended; logs: ", done.stderr)
 
     def test_one_that_dies_is_quoted(self):
         done = self.lab("#!/bin/sh\necho 'Checking for tmpfs...' >&2\necho 'no room for physical memory' >&2\nexit 1\n")

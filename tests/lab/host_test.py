@@ -108,6 +108,12 @@ class Execution(unittest.TestCase):
         self.assertEqual((code, out.read_text(encoding="ascii")), (41, "1 192.0.2.1 mlx5_0 \n"))
         self.assertEqual(self.run_it("sh", "-c", "kill -9 $$")[0], 137)
 
+    def test_a_report_that_cannot_be_written_does_not_hide_the_status(self):
+        artifacts = self.folder / "artifacts"
+        (artifacts / "run.json").mkdir(parents=True)
+        with self.assertRaisesRegex(Trouble, "cannot write to .*/artifacts: .*; the run's status was 41: "):
+            self.run_it("sh", "-c", "exit 41", artifacts=os.fspath(artifacts))
+
     def test_what_it_leaves_running_is_ended_and_counted(self):
         artifacts = os.fspath(self.folder / "artifacts")
         code, said = self.run_it("sh", "-c", "sleep 1000 & setsid sleep 1000 & exit 0", artifacts=artifacts)
@@ -123,6 +129,15 @@ class Execution(unittest.TestCase):
         code, said = self.run_it("sleep", "1000", timeout="1s")
         self.assertEqual(code, 124)
         self.assertIn("not finished after 1 s", said)
+
+    def test_a_status_of_its_own_is_no_deadline(self):
+        # timeout(1) says the same, and is common in test scripts.
+        with mock.patch.object(host, "_read_log", lambda _: ""):
+            code, said = self.run_it("sh", "-c", "exit 124")
+        self.assertEqual(code, 124)
+        self.assertNotIn("not finished", said)
+        with mock.patch.object(host, "_read_log", lambda _: "BUG: sleeping function called\n"):
+            self.assertEqual(self.run_it("sh", "-c", "exit 124")[0], 99)
 
     def test_a_signal_ends_it(self):
         code, _ = self.run_it("sh", "-c", f"kill -TERM {os.getpid()}; sleep 1000")

@@ -136,6 +136,14 @@ class Command(unittest.TestCase):
         done = self.run_script(["env", "-0"], environment)
         self.assertEqual(dict(entry.split("=", 1) for entry in done.stdout.decode().strip("\0").split("\0")), environment)
 
+    def test_a_program_may_have_an_equals_sign_in_its_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder) / "mode=fast"
+            program.write_text('#!/bin/sh\nprintf "%s|" ran "$@"; exit 42\n', encoding="ascii")
+            program.chmod(0o755)
+            done = self.run_script([os.fspath(program), "a b", "c=d"], {"PATH": os.environ["PATH"]})
+        self.assertEqual((done.stdout, done.returncode), (b"ran|a b|c=d|", 42))
+
     def test_it_runs_where_we_are_with_our_mask_and_status(self):
         done = self.run_script(["sh", "-c", "pwd; umask; exit 41"], {"PATH": os.environ["PATH"]})
         mask = os.umask(0)

@@ -127,6 +127,23 @@ class Cache(unittest.TestCase):
             self.prepare(download=lambda *_: "archive", _unpack=full)
         self.assertEqual(caught.exception.code, FAILED)
 
+    def test_a_cache_that_cannot_be_written_is_said(self):
+        # As one that root has made: its lock cannot be opened. Root may open any, but no folder.
+        (self.cache / "lock").mkdir(parents=True)
+        with self.assertRaisesRegex(Trouble, "cannot prepare the kernel in .*lock.*; .*SLUICE_LAB_CACHE") as caught:
+            self.prepare(download=self.fail)
+        self.assertEqual(caught.exception.code, FAILED)
+
+    def test_a_download_that_takes_too_long_is_ended_and_said(self):
+        self.cache.mkdir()
+        program = self.cache / "apt-get"
+        program.write_text("#!/bin/sh\nexec sleep 1000\n", encoding="ascii")
+        program.chmod(0o755)
+        with mock.patch.dict("os.environ", {"PATH": f"{self.cache}:/usr/bin:/bin"}), mock.patch.object(kernel, "DOWNLOAD_SECONDS", 1):
+            with self.assertRaisesRegex(Trouble, "took more than 1 s: check the network") as caught:
+                kernel.download("linux-image-amd64=1", self.cache)
+        self.assertEqual(caught.exception.code, NOTHING_TO_RUN_ON)
+
     def test_a_cache_that_cannot_be_made_is_said(self):
         self.cache = pathlib.Path("/proc/sluice-lab")
         with self.assertRaisesRegex(Trouble, "SLUICE_LAB_CACHE"):

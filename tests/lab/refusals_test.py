@@ -2,13 +2,17 @@
 """`sluice lab` where it cannot run: as a process, without a guest. What it says, its exit code, and nothing left."""
 import os
 import pathlib
+import select
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import modules
 import kernel
+import lab
 
 LIMIT_SECONDS = 60
 
@@ -22,10 +26,16 @@ class Refusals(unittest.TestCase):
         for path in (self.tools, self.cache, self.temporary):
             path.mkdir()
 
+    def environment(self, path=None):
+        return {"PATH": os.fspath(path or self.tools), "HOME": self.folder.name, "SLUICE_LAB_CACHE": os.fspath(self.cache), "TMPDIR": os.fspath(self.temporary)}
+
+    def start(self, *arguments):
+        return subprocess.Popen([sys.executable, "-B", os.path.join(modules.LAB, "lab.py"), *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True, env=self.environment(), preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
     def lab(self, *arguments, path=None):
-        environment = {"PATH": os.fspath(path or self.tools), "HOME": self.folder.name, "SLUICE_LAB_CACHE": os.fspath(self.cache), "TMPDIR": os.fspath(self.temporary)}
         done = subprocess.run([sys.executable, "-B", os.path.join(modules.LAB, "lab.py"), *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              env=environment, timeout=LIMIT_SECONDS, check=False)
+                              env=self.environment(path), timeout=LIMIT_SECONDS, check=False)
         self.assertEqual(done.stdout, "")
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         self.assertEqual(list(self.temporary.iterdir()), [], "a temporary file was left")
@@ -92,6 +102,30 @@ class Refusals(unittest.TestCase):
         done = self.lab("shell")
         self.assertEqual(done.returncode, 1)
         self.assertIn("terminal", done.stderr)
+
+    def test_a_socket_of_another_program_is_no_run(self):
+        # As /proc/net/unix lists them; real ones may be those of other labs on this machine.
+        table = "".join(f"0000000000000000: 00000002 00000000 00010000 0005 01 123 @sluice-lab-{os.getuid()}-{end}\n" for end in ("77", "mine", "", "7x"))
+        with mock.patch("builtins.open", mock.mock_open(read_data=table)):
+            self.assertEqual(lab._only_run(), 77)
+
+    def test_a_signal_while_a_kernel_is_fetched_leaves_nothing(self):
+        started = self.temporary / "started"
+        os.mkfifo(started)
+        self.add_tool("dpkg-deb", b"#!/bin/sh\n")
+        self.add_tool("apt-cache", b"#!/bin/sh\necho 'Depends: linux-image-6.1.0-1-amd64'\necho 'Version: 6.1.1-1'\n")
+        self.add_tool("apt-get", f"#!/bin/sh\necho $$ >'{started}'\nexec /bin/sleep 1000\n".encode())
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with self.subTest(number=number), self.start("prepare") as process:
+                with open(started, encoding="ascii") as said:
+                    download = os.pidfd_open(int(said.read()))
+                process.send_signal(number)
+                out, errors = process.communicate(timeout=LIMIT_SECONDS)
+                self.assertEqual((process.returncode, out), (128 + number, ""), errors)
+                self.assertEqual([line for line in errors.splitlines() if "fetching" not in line], ["sluice lab: ended by a signal; nothing of it is left"])
+                self.assertTrue(select.select([download], [], [], LIMIT_SECONDS)[0], "the download went on")
+                os.close(download)
+                self.assertEqual([path.name for path in self.cache.iterdir()], ["lock"])
 
     def test_a_fault_needs_a_run(self):
         done = self.lab("fault", "--run", "1", "link-down")

@@ -33,7 +33,7 @@ def choose(wanted, kernel, cache):
         known = json.loads(place.read_text(encoding="utf-8"))
         if known["key"] == key:
             return known["accelerator"], known["why"] + " (found before)"
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         pass
     accelerator, why = _probe(kernel)
     _keep(place, {"key": key, "accelerator": accelerator, "why": why})
@@ -51,12 +51,14 @@ def _probe(kernel):
                               preexec_fn=machine.end_with_parent) as process:
             try:
                 _, said = process.communicate(timeout=PROBE_SECONDS)
-            except subprocess.TimeoutExpired:
+            except BaseException as error:  # its time is over, or a signal ends us
                 process.kill()
                 try:
                     process.communicate(timeout=KILL_SECONDS)
                 except subprocess.TimeoutExpired:
                     process.returncode = -9  # stuck in the driver: init reaps it when the driver lets go
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
                 return "tcg", f"a guest with KVM did not boot within {PROBE_SECONDS:.0f} s"
         if console.exists() and MARK in console.read_bytes():
             return "kvm", "a guest booted with it"

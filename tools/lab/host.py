@@ -18,7 +18,7 @@ import time
 
 import machine
 import verdict
-from trouble import FAILED, GUEST_COMPLAINED, NOTHING_TO_RUN_ON, TIMED_OUT, Trouble
+from trouble import FAILED, GUEST_COMPLAINED, NOTHING_TO_RUN_ON, TIMED_OUT, Trouble, unwritten
 
 SIOCGIFADDR = 0x8915
 KERNEL_LOG = "/dev/kmsg"
@@ -102,6 +102,7 @@ class HostRun:
     def __init__(self, options, device, say):
         self.options, self.device, self.say = options, device, say
         self.begun = time.monotonic()
+        self.late = False  # the deadline ended the command, whose own status may be TIMED_OUT, too
 
     def execute(self):
         """Returns the exit code."""
@@ -161,6 +162,7 @@ class HostRun:
         if reader in ready:
             return 128 + os.read(reader, 1)[0]
         if not ready:
+            self.late = True
             return TIMED_OUT
         code = process.wait()
         return code if code >= 0 else 128 - code
@@ -168,8 +170,8 @@ class HostRun:
     def _conclude(self, status, left, text):
         seconds = time.monotonic() - self.begun
         problems = verdict.complaints(text) if text else []
-        code = GUEST_COMPLAINED if problems and status != TIMED_OUT else status
-        if status == TIMED_OUT:
+        code = GUEST_COMPLAINED if problems and not self.late else status
+        if self.late:
             self.say(f"not finished after {self.options.timeout} s and ended", always=True)
         elif problems:
             self.say(f"{problems[0]} (in this machine's kernel log); the command's status was {status}", always=True)
@@ -178,8 +180,11 @@ class HostRun:
             folder = pathlib.Path(self.options.artifacts)
             about = {"schema": "sluice.lab/1", "exit": code, "kernel": "host", "device": self.device.name, "nodes": 1, "command_status": status, "problems": problems,
                      "log_judged": text is not None, "seconds": seconds, "processes_left": left}
-            (folder / "run.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-            (folder / "node1.kernel.log").write_text(text or "", encoding="utf-8")
+            try:
+                (folder / "run.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+                (folder / "node1.kernel.log").write_text(text or "", encoding="utf-8")
+            except OSError as error:
+                raise unwritten(folder, error, code) from error
         return code
 
 

@@ -141,6 +141,8 @@ def build(kernel, init, nodes, settings, command, fault, extra=(), card="virtio"
 def command_script(arguments, environment):
     """A script for the host's /bin/sh that becomes `arguments` in our folder, with our limits and `environment`."""
     variables = " ".join(shlex.quote(f"{name}={value}") for name, value in sorted(environment.items()))
+    if "=" in arguments[0]:  # env(1) would take that for a variable
+        arguments = ["/bin/sh", "-c", 'exec "$0" "$@"', *arguments]
     umask = os.umask(0)
     os.umask(umask)
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

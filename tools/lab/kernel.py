@@ -133,18 +133,18 @@ def workshop(cache, final, needed_bytes):
     if (final / "about.json").is_file():  # without waiting for another kernel that is being built
         yield None
         return
-    with _one_at_a_time(cache):
-        if (final / "about.json").is_file():
-            yield None
-            return
-        for unfinished in cache.glob("unfinished.*"):  # of a prepare that was killed
-            shutil.rmtree(unfinished, ignore_errors=True)
-        _require_space(cache, needed_bytes)
-        with tempfile.TemporaryDirectory(prefix="unfinished.", dir=cache) as work:
-            try:
+    try:
+        with _one_at_a_time(cache):
+            if (final / "about.json").is_file():
+                yield None
+                return
+            for unfinished in cache.glob("unfinished.*"):  # of a prepare that was killed
+                shutil.rmtree(unfinished, ignore_errors=True)
+            _require_space(cache, needed_bytes)
+            with tempfile.TemporaryDirectory(prefix="unfinished.", dir=cache) as work:
                 yield pathlib.Path(work)
-            except OSError as error:
-                raise _space_trouble(error, cache, needed_bytes) from error
+    except OSError as error:
+        raise _space_trouble(error, cache, needed_bytes) from error
 
 
 def finish(folder, final):
@@ -204,8 +204,11 @@ def _unpack(archive, folder, release):
 
 
 def download(what, folder):
-    done = subprocess.run(["apt-get", "download", "-q", what], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                          timeout=DOWNLOAD_SECONDS, check=False)
+    try:
+        done = subprocess.run(["apt-get", "download", "-q", what], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=DOWNLOAD_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise Trouble(f"apt-get download {what} took more than {DOWNLOAD_SECONDS} s: check the network, then run it again", NOTHING_TO_RUN_ON) from error
     files = list(pathlib.Path(folder).glob("*.deb"))
     if done.returncode != 0 or not files:
         lines = (done.stderr.strip() or "no reason given").splitlines()
@@ -229,7 +232,7 @@ def _require_space(path, needed_bytes):
 def _space_trouble(error, path, needed_bytes):
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return Trouble(f"{path} is full: free {needed_bytes >> 20} MiB, or set SLUICE_LAB_CACHE to another folder")
-    return Trouble(f"cannot prepare the kernel in {path}: {error}")
+    return Trouble(f"cannot prepare the kernel in {path}: {error}; see that this folder can be written, or set SLUICE_LAB_CACHE to another")
 
 
 @contextlib.contextmanager

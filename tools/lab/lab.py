@@ -7,6 +7,7 @@ Exit codes: the command's own, or those of trouble.py.
 import contextlib
 import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -115,7 +116,8 @@ def _only_run():
     prefix = f"@sluice-lab-{os.getuid()}-"
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as table:
         names = {line.split()[-1] for line in table}
-    runs = sorted({int(name.removeprefix(prefix)) for name in names if name.startswith(prefix)})
+    # Any user may give a socket any name.
+    runs = sorted({int(name.removeprefix(prefix)) for name in names if name.startswith(prefix) and name.removeprefix(prefix).isdecimal()})
     if not runs:
         raise Trouble("no guest of yours is running: start one with 'sluice lab run -- COMMAND'")
     if len(runs) > 1:
@@ -132,6 +134,16 @@ def _fill_standard_descriptors():
             return
 
 
+def _let_signals_interrupt():
+    """A signal is an exception, so that what was begun is ended and removed; a run that has begun has its own way (run.py)."""
+    def interrupt(number, _):
+        raise Trouble("ended by a signal; nothing of it is left", 128 + number)
+
+    for number in source_kernel.INTERRUPTS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, interrupt)
+
+
 def main(arguments):
     _fill_standard_descriptors()
     machine.adopt_orphans()
@@ -140,6 +152,7 @@ def main(arguments):
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
+        _let_signals_interrupt()
         options = command_line.parse(arguments)
         return {"run": run_guest, "shell": shell, "prepare": prepare, "headers": headers, "fault": fault}[options.verb](options)
     except Trouble as trouble:

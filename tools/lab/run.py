@@ -19,7 +19,7 @@ import initramfs
 import machine
 import qemu
 import verdict
-from trouble import CANNOT_EXECUTE, FAILED, GUEST_COMPLAINED, NOT_FOUND, NOTHING_TO_RUN_ON, TIMED_OUT, Trouble
+from trouble import CANNOT_EXECUTE, FAILED, GUEST_COMPLAINED, NOT_FOUND, NOTHING_TO_RUN_ON, TIMED_OUT, Trouble, unwritten
 
 HERE = pathlib.Path(__file__).resolve().parent
 # After the deadline: time for the guest to hand over its log before it is killed.
@@ -237,6 +237,7 @@ class Run:
             self._drain_ports(rest[0])
             if not rest[0].complete:
                 self._died(rest[0])
+                return False
         return True
 
     def _pass_on(self, guest, name):
@@ -284,11 +285,14 @@ class Run:
             self.machines[1].send("stop")
 
     def _died(self, guest):
+        """Returns if it was told to stop: the run is over."""
         log = _text(self._console(guest.node))
         said = guest.end(0) or log.strip()
         panic = verdict.complaints(log)
         if panic:
             raise Trouble(f"node {guest.node}'s kernel stopped: {panic[0].strip()}", GUEST_COMPLAINED)
+        if self.stopping:  # why that was so is what the run ends with
+            return
         raise Trouble(f"node {guest.node} ended before its command did" + (f": {said.splitlines()[-1]}" if said else ""))
 
     def _stop(self, why):
@@ -331,10 +335,14 @@ class Run:
                 guest.send("bye")
         for guest in self.machines:
             guest.end(5.0 if guest.complete and not self.signalled else 0)
-            (self.folder / f"node{guest.node}.kernel.log").write_bytes(bytes(guest.log))
         problems = [problem for guest in self.machines for problem in self._problems(guest)]
         code = self._code(problems)
-        self._report(code, problems, seconds)
+        try:
+            for guest in self.machines:
+                (self.folder / f"node{guest.node}.kernel.log").write_bytes(bytes(guest.log))
+            self._report(code, problems, seconds)
+        except OSError as error:
+            raise unwritten(self.folder, error, code) from error
         return code
 
     def _problems(self, guest):

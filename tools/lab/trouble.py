@@ -20,3 +20,8 @@ class Trouble(Exception):
     def __init__(self, text, code=FAILED):
         super().__init__(text)
         self.code = code
+
+
+def unwritten(folder, error, code):
+    """What is written at the end cannot be: the run's own end is told all the same."""
+    return Trouble(f"cannot write to {folder}: {error.strerror}; the run's status was {code}: free room there, or give another folder with --artifacts")
