@@ -1,5 +1,5 @@
-// The first word between a client and a server of `sluice perf`: of one version, of an older and of
-// a newer one.
+// What clients say to a server of `sluice perf`: the first word of one version, of an older and of
+// a newer one; and what no client of ours says.
 #include <future>
 #include <thread>
 
@@ -25,8 +25,9 @@ Result<std::unique_ptr<Context>> small_context() {
                                          .receive_reserve_bytes = 1 << 20}});
 }
 
-// A client that says `hello` and, once answered, goodbye.
-Talk talk(const Json& hello) {
+// A client that says `hello`, has the connection for a flow if it asked for one, says `more` as far
+// as it is answered, and goodbye.
+Talk talk(const Json& hello, const std::vector<Json>& more = {}) {
   PerfOptions perf;
   perf.test = find_test("send_lat");
   Talk outcome;
@@ -36,19 +37,33 @@ Talk talk(const Json& hello) {
     auto listener = (*context)->listen("loopback:versions");
     listening.set_value(listener->address());
     auto endpoint = listener->accept(after(now(), std::chrono::seconds(10)));
-    outcome.server =
-        run_server(**context, *endpoint, {.perf = &perf, .one_process = true, .next = {}}).status();
+    auto next = [&listener] { return listener->accept(after(now(), std::chrono::seconds(10))); };
+    RunOptions options{.perf = &perf, .one_process = true, .next = next};
+    outcome.server = run_server(**context, *endpoint, options).status();
   });
   {
     auto context = small_context();
-    auto endpoint = (*context)->connect(listening.get_future().get());
+    const std::string address = listening.get_future().get();
+    auto endpoint = (*context)->connect(address);
     REQUIRE(endpoint.ok());
+    Endpoint flow;
     {
       ControlChannel control(**context, *endpoint);
       outcome.answer = ask(control, hello);
+      if (outcome.answer.ok() && hello.contains("flow")) {
+        auto other = (*context)->connect(address);
+        REQUIRE(other.ok());
+        flow = *std::move(other);
+        CHECK(ControlChannel(**context, flow)
+                  .send({{"do", "join"}, {"token", hello["token"]}, {"flow", 1u}})
+                  .ok());
+      }
+      for (const Json& word : more)
+        if (outcome.answer.ok()) outcome.answer = ask(control, word);
       if (outcome.answer.ok()) CHECK(control.send({{"do", "bye"}}).ok());
     }
     (void)endpoint->close(after(now(), std::chrono::seconds(5)));
+    if (flow) (void)flow.close(after(now(), std::chrono::seconds(5)));
   }
   server.join();
   return outcome;
@@ -107,6 +122,77 @@ TEST_CASE("a first word with a protocol that is no number is an error, not a cra
           "[perf][versions]") {
   CHECK(talk(hello_of({{"protocol", "one"}, {"version", 3}})).server.code() == Code::kCorrupt);
   CHECK(talk(hello_of({{"protocol", kPerfProtocol + 1}})).server.code() == Code::kCorrupt);
+}
+
+void check_refused(const Talk& refused, const char* why) {
+  INFO(refused.answer.status().to_string() << refused.server.to_string());
+  REQUIRE_FALSE(refused.answer.ok());
+  CHECK(refused.answer.status().to_string().find(why) != std::string::npos);
+  CHECK(refused.server.to_string().find(why) != std::string::npos);
+}
+
+TEST_CASE("a client that connects and says nothing is given up", "[perf][hostile]") {
+  PerfOptions perf;
+  perf.test = find_test("send_lat");
+  Status said;
+  std::promise<std::string> listening;
+  std::thread server([&] {
+    auto context = small_context();
+    auto listener = (*context)->listen("loopback:silent");
+    listening.set_value(listener->address());
+    auto endpoint = listener->accept(after(now(), std::chrono::seconds(10)));
+    RunOptions options{.perf = &perf, .one_process = true, .next = {}};
+    options.first_word_limit = std::chrono::milliseconds(10);
+    said = run_server(**context, *endpoint, options).status();
+  });
+  auto context = small_context();
+  auto endpoint = (*context)->connect(listening.get_future().get());
+  REQUIRE(endpoint.ok());
+  CHECK((*context)
+            ->wait_until([&] { return endpoint->state() != EndpointState::kConnected; },
+                         after(now(), std::chrono::seconds(30)))
+            .ok());
+  server.join();
+  CHECK(said.code() == Code::kTimedOut);
+  CHECK(said.to_string().find("says nothing; see that") != std::string::npos);
+}
+
+TEST_CASE("a peer's text cannot tell a terminal what to do", "[perf][hostile]") {
+  Talk coloured = talk(hello_of({{"test", "send\x1b[31m_lat\n"}}));
+  check_refused(coloured, "the client send?[31m_lat?;");
+}
+
+// What was posted for such a round would wait for messages that go to the next workload.
+TEST_CASE("a round without steps, or past the last one, is refused", "[perf][hostile]") {
+  const Json load{{"do", "prepare"}, {"stripe", 0u}, {"size", 64u}, {"depth", 1u},
+                  {"tensors", 1u},   {"flags", 2u},  {"seed", 7u}};
+  auto round = [](uint64_t first_step, uint64_t iterations) {
+    return Json{
+        {"do", "round"}, {"mode", 0u}, {"first_step", first_step}, {"iterations", iterations}};
+  };
+  const Json report{{"do", "report"}};
+  check_refused(talk(hello_of(Json::object()), {load, round(1, 0), report}), "without steps");
+  check_refused(talk(hello_of(Json::object()), {load, round(0, 1), report}), "without steps");
+  check_refused(talk(hello_of(Json::object()), {load, round(~uint64_t{0}, 1), report}),
+                "'first_step'");
+}
+
+TEST_CASE("several connections of a test that has one are refused", "[perf][hostile]") {
+  check_refused(talk(hello_of({{"qps", 2u}})), "over several connections");
+}
+
+// What the first one has posted names slots that the second one may not have.
+TEST_CASE("a flow that runs is not begun once more", "[perf][hostile]") {
+  auto flow = [](uint64_t depth) {
+    return Json{{"do", "flow"}, {"on", 1u}, {"size", 64u}, {"depth", depth}};
+  };
+  const Json over{{"do", "flow"}, {"on", 0u}};
+  const Json hello = hello_of({{"flow", 1u}});
+  check_refused(talk(hello, {flow(8), flow(1)}), "end it first");
+  Talk twice = talk(hello, {flow(8), over, flow(1), over});
+  INFO(twice.answer.status().to_string() << twice.server.to_string());
+  CHECK(twice.answer.ok());
+  CHECK(twice.server.ok());
 }
 
 }  // namespace

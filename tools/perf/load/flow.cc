@@ -21,6 +21,10 @@ Flow::~Flow() {
 }
 
 Status Flow::start(const FlowLoad& load) {
+  // What is under way names slots of the flow before.
+  if (running_ || outstanding_ > 0)
+    return Status(Code::kWrongState, Scope::kEndpoint, "perf/flow",
+                  "a flow that runs is begun once more; end it first");
   Arena& arena = context_.arena();
   tensors_.clear();
   buffers_.clear();

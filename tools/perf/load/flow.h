@@ -23,7 +23,7 @@ class Flow final : private CompletionSink {
   ~Flow();
   Flow(const Flow&) = delete;
 
-  // Allocates, and posts the first window.
+  // Allocates, and posts the first window. Errors: kWrongState (it runs), kNoMemory.
   Status start(const FlowLoad& load);
   // The sender: what is under way arrives, and nothing follows. The receiver: what still waits for
   // a message is given up. Nothing is under way afterwards. Errors: the flow's own, or kTimedOut.

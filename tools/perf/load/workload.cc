@@ -2,6 +2,9 @@
 
 #include <sched.h>
 
+#include <chrono>
+#include <string>
+
 #include "tools/perf/load/checksum.h"
 #include "tools/perf/load/pattern.h"
 
@@ -13,7 +16,10 @@ Status Side::closed() {
 }
 
 Status Side::stalled() {
-  return Status(Code::kTimedOut, Scope::kEndpoint, "perf", "nothing arrived in memory for 30 s");
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(kStallLimit).count();
+  return Status(Code::kTimedOut, Scope::kEndpoint, "perf",
+                "nothing arrived in memory for " + std::to_string(seconds) +
+                    " s; see that the peer runs, and that its machine has time for it");
 }
 
 void Side::give_way() { (void)::sched_yield(); }

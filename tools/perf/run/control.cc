@@ -1,5 +1,6 @@
 #include "tools/perf/run/control.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -10,6 +11,13 @@ constexpr const char* kOrigin = "perf/control";
 
 Status corrupt(std::string why) {
   return Status(Code::kCorrupt, Scope::kEndpoint, kOrigin, std::move(why));
+}
+
+// A peer's text is printed, and a terminal would obey what is no letter in it.
+std::string printable(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  return text;
 }
 
 }  // namespace
@@ -69,9 +77,9 @@ Result<Json> ask(ControlChannel& control, const Json& request) {
   SLUICE_TRY(Json answer, control.receive());
   auto error = answer.find("error");
   if (error == answer.end()) return answer;
-  return Status(
-      Code::kUnreachable, Scope::kEndpoint, kOrigin,
-      "the server says: " + (error->is_string() ? error->get<std::string>() : error->dump()));
+  return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
+                "the server says: " +
+                    printable(error->is_string() ? error->get<std::string>() : error->dump()));
 }
 
 Result<uint64_t> number_field(const Json& message, const char* name) {
@@ -89,7 +97,7 @@ Result<std::string> text_field(const Json& message, const char* name) {
     return corrupt(std::string("a control message without the text '") + name +
                    "'; run the same version on both sides");
   }
-  return field->get<std::string>();
+  return printable(field->get<std::string>());
 }
 
 }  // namespace sluice::tools

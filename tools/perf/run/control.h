@@ -70,7 +70,8 @@ class ControlChannel final : private CompletionSink {
 // The peer's answer, or the error it reports.
 Result<Json> ask(ControlChannel& control, const Json& request);
 
-// A field of a peer's message. Errors: kCorrupt where it is missing or of another type.
+// A field of a peer's message; in a text each control character is a question mark. Errors:
+// kCorrupt where it is missing or of another type.
 Result<uint64_t> number_field(const Json& message, const char* name);
 Result<std::string> text_field(const Json& message, const char* name);
 

@@ -2,6 +2,7 @@
 // sizes and rounds and has the figures; the server follows.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -114,6 +115,8 @@ struct RunOptions {
   std::function<void(const Load&, const Interval&)> on_interval;
   // How much of a size is done, between rounds; null: nobody asks.
   std::function<void(uint64_t size_bytes, double part)> on_progress;
+  // A server's: a client says its first word within this, or makes room for the next.
+  Duration first_word_limit = std::chrono::seconds(20);
   // A server's: it runs the test that its client names, and is told whether others follow. Null:
   // its own test.
   std::optional<uint64_t>* runs_after = nullptr;

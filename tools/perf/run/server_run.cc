@@ -29,6 +29,8 @@ Result<uint64_t> bounded(const Json& message, const char* name, uint64_t most) {
 
 // What a load may ask for, as client_run.cc puts it together.
 constexpr uint64_t kKnownFlags = 8191;
+// Steps of a run: sums of two of them are no tag of the control channel.
+constexpr uint64_t kMostSteps = uint64_t{1} << 48;
 
 Result<Load> decode_load(const Json& message, const TestKind& test) {
   Load load;
@@ -88,8 +90,13 @@ class Server {
         options_(options) {}
 
   Status follow() {
-    while (true) {
-      SLUICE_TRY(Json request, control_.receive(kQuietClientLimit));
+    for (Duration limit = options_.first_word_limit;; limit = kQuietClientLimit) {
+      Result<Json> heard = control_.receive(limit);
+      if (heard.code() == Code::kTimedOut)
+        return Status(Code::kTimedOut, Scope::kEndpoint, kOrigin,
+                      "the client is connected and says nothing; see that it is `sluice perf`, and "
+                      "runs");
+      SLUICE_TRY(Json request, std::move(heard));
       SLUICE_TRY(std::string what, text_field(request, "do"));
       if (what == "bye") {
         flow_.reset();
@@ -149,10 +156,13 @@ class Server {
     Json answer{{"qps", qps}, {"protocol", kPerfProtocol}, {"version", kVersion}};
     if (request.contains("flow")) answer["flow"] = 1u;
     if (options_.runs_after != nullptr) SLUICE_RETURN_IF_ERROR(follow_another(request, test));
-    if (test == test_->name) return answer;
+    if (test != test_->name)
+      return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
+                    "this side runs " + std::string(test_->name) + ", the client " +
+                        test.substr(0, 40) + "; start both with the same test");
+    if (qps == 1 || can_be_striped(*test_)) return answer;
     return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
-                  "this side runs " + std::string(test_->name) + ", the client " +
-                      test.substr(0, 40) + "; start both with the same test");
+                  test + " over several connections; run the same version on both sides");
   }
 
   // A server of all tests.
@@ -226,8 +236,12 @@ class Server {
       return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin, "a round before any load");
     SLUICE_TRY(uint64_t mode, bounded(request, "mode", 2));
     round_.mode = static_cast<Round::Mode>(mode);
-    SLUICE_TRY(round_.first_step, number_field(request, "first_step"));
-    SLUICE_TRY(round_.iterations, bounded(request, "iterations", uint64_t{1} << 48));
+    SLUICE_TRY(round_.first_step, bounded(request, "first_step", kMostSteps));
+    SLUICE_TRY(round_.iterations, bounded(request, "iterations", kMostSteps));
+    // What is posted for a step that is never taken would outlive its workload.
+    if (round_.first_step == 0 || round_.iterations == 0)
+      return Status(Code::kInvalidArgument, Scope::kEndpoint, kOrigin,
+                    "a round without steps; run the same version on both sides");
     SLUICE_RETURN_IF_ERROR(stripes_.arm(round_));
     // A client in the same process counts for both.
     counter_.reset();
