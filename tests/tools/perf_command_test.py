@@ -218,6 +218,15 @@ class JsonFile(command.CommandTest):
         self.assertIn("/dev/full", done.stderr)
         self.assertTrue(os.path.exists("/dev/full"))
 
+    def test_a_pipes_reader_gets_the_whole_document(self):
+        path = self.file("pipe")
+        os.mkfifo(path)
+        process = self.start("perf", "send_lat", "--self", "--transport", "shm", "-n", "20", "--json", path)
+        with open(path, encoding="utf-8") as pipe:
+            document = json.load(pipe)
+        self.assertEqual(document["results"][0]["iterations"], 20)
+        self.assertEqual(process.wait(command.LIMIT_SECONDS), 0)
+
     def test_a_failed_run_leaves_a_file_that_says_so(self):
         path = self.file("result.json")
         process = subprocess.Popen([command.BINARY, "perf", "send_lat", "--self", "--transport", "tcp", "-D", "1000", "--json", path],

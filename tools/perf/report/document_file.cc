@@ -18,6 +18,15 @@ bool is_regular_or_absent(const std::string& path) {
   return ::stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode);
 }
 
+// Of a pipe or device, which is not opened: a pipe's reader would take our closing it for the end.
+std::string special_obstacle(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) return std::strerror(errno);
+  if (S_ISDIR(info.st_mode)) return std::strerror(EISDIR);
+  if (S_ISSOCK(info.st_mode)) return std::strerror(ENXIO);
+  return ::access(path.c_str(), W_OK) == 0 ? "" : std::strerror(errno);
+}
+
 std::string beside(const std::string& path) { return path + ".tmp." + std::to_string(::getpid()); }
 
 // Errno, 0 where all of it was written.
@@ -40,12 +49,12 @@ std::string json_text(const nlohmann::json& document, int indent) {
 std::string json_obstacle(const std::string& path) {
   if (path == "-") return "";
   if (path.empty()) return "it is empty";
-  bool regular = is_regular_or_absent(path);
-  std::string probe = regular ? beside(path) : path;
-  int fd = ::open(probe.c_str(), O_WRONLY | O_CLOEXEC | (regular ? O_CREAT | O_EXCL : 0), 0644);
+  if (!is_regular_or_absent(path)) return special_obstacle(path);
+  std::string probe = beside(path);
+  int fd = ::open(probe.c_str(), O_WRONLY | O_CLOEXEC | O_CREAT | O_EXCL, 0644);
   if (fd < 0) return std::strerror(errno);
   ::close(fd);
-  if (regular) ::unlink(probe.c_str());
+  ::unlink(probe.c_str());
   return "";
 }
 
