@@ -67,6 +67,11 @@ class Batch(command.CommandTest):
         path = self.batch("send_lat --self --transport module\n")
         self.run_command("perf", "--batch", path, expect=77)
 
+    def test_csv_has_one_header_where_the_first_line_has_no_result(self):
+        path = self.batch("send_bw --self --transport shm -n 20 --corrupt\nsend_lat --self --transport shm -n 20 -s 64\n")
+        lines = self.run_command("perf", "--batch", path, "--format", "csv", expect=4).stdout.splitlines()
+        self.assertEqual([line.split(",")[0] for line in lines], ["test", "send_lat"])
+
     def test_every_line_is_checked_before_anything_runs(self):
         for lines, parts in (("send_lat --self -n 20\nsend_lta --self\n", ("line 2", "send_lta")),
                              ("send_lat --self -n 20\n\n# x\nsend_lat --self --itres 5\n", ("line 4", "did you mean --iters?")),

@@ -145,13 +145,15 @@ Batch check_batch(const CLI::App& perf, const std::string& path, const PerfOptio
 int run_batch(const PerfOptions& all, const Batch& batch) {
   BatchDocument document(batch.name, all.title);
   std::vector<int> codes;
+  bool begun = false;  // a line has written its head, with or without results after it
   for (size_t i = 0; i < batch.lines.size(); ++i) {
     PerfOptions options = *batch.options[i];
-    options.first_in_batch = document.whole()["results"].empty();
+    options.first_in_batch = !begun;
     options.run_number = static_cast<unsigned>(i + 1);
     options.runs = static_cast<unsigned>(batch.lines.size());
     Json own;
     codes.push_back(run_perf(options, [&own](Json whole) { own = std::move(whole); }));
+    begun = begun || !own.is_null();
     if (codes.back() != kExitOk)
       fmt::print(stderr, "sluice perf: {}, line {}: exit code {}\n", batch.name,
                  batch.lines[i].number, codes.back());
