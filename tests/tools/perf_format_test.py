@@ -118,6 +118,16 @@ class Perftest(command.CommandTest):
             done = self.run_command("perf", "send_lat", "--self", "--transport", "tcp", "-n", "5", *flags)
             self.assertIn(f"sluice perf: {flags[0]} has no effect: the two ends of --self meet", done.stderr)
 
+    def test_another_machine_is_not_reached_by_shared_memory(self):
+        # Figures of this machine would pass for those of the way to it.
+        done = self.run_command("perf", "send_lat", "worker3", "--transport", "shm", "-p", "1", "--strict", expect=2)
+        self.assertIn("HOST", done.stderr)
+        self.assertIn("within this machine", done.stderr)
+        for host in ("localhost", "127.0.0.1", "::1", os.uname().nodename):
+            self.assertNotIn("no effect", self.run_command("perf", "send_lat", host, "--transport", "shm", "-p", "1", expect=1).stderr)
+        done = self.run_command("perf", "send_lat", "--transport", "shm", "--bind", "127.0.0.1", "--strict", expect=2)
+        self.assertIn("--bind", done.stderr)
+
 
 class Formats(command.CommandTest):
     LOAD = ("perf", "send_bw", "--self", "--transport", "tcp", "-n", "5", "-a")

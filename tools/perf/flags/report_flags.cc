@@ -1,6 +1,7 @@
 #include "tools/perf/flags/report_flags.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -16,6 +17,13 @@
 
 namespace sluice::tools {
 namespace {
+
+// As people name it, without asking anybody.
+bool is_this_machine(const std::string& host) {
+  char name[256] = {};
+  return host == "localhost" || host == "::1" || host.starts_with("127.") ||
+         (::gethostname(name, sizeof(name) - 1) == 0 && host == name);
+}
 
 Format parse_format(const std::string& text) {
   for (Format format : kFormats) {
@@ -332,6 +340,13 @@ void note_idle_flags(const CLI::App& perf, PerfOptions& o) {
     o.unhonoured.push_back({"--tx-depth", "a latency test has one message under way"});
   if (given("--bind") && !o.host.empty())
     o.unhonoured.push_back({"--bind", "it is where a server listens"});
+  if (o.transport == "shm" && !o.self) {
+    if (given("--bind") && o.host.empty())
+      o.unhonoured.push_back({"--bind", "shared memory has a name, which --port is a part of"});
+    if (!o.host.empty() && !is_whole_address(o.host) && !is_this_machine(o.host))
+      o.unhonoured.push_back(
+          {"HOST", "shared memory is within this machine: the server is another process of it"});
+  }
   bool chosen = takes_interface(o.transport) || o.transport == "rdma";
   if (given("--bind") && o.self && !chosen)
     o.unhonoured.push_back({"--bind", "the two ends of --self meet within this machine"});
