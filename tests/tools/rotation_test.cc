@@ -1,6 +1,8 @@
 #include <catch2/catch.hpp>
 
 #include <set>
+#include <span>
+#include <vector>
 
 #include <sluice/select/open.h>
 
@@ -41,6 +43,29 @@ TEST_CASE("a rotation knows which tensors are the first of their extent", "[rota
   REQUIRE(rotation.first_of_extent().size() >= 2);
   CHECK(rotation.first_of_extent()[0] == 0);
   CHECK(rotation.first_of_extent()[1] == 1);
+}
+
+// Step 1 takes the second tensor, and the last step the first one: that may be the only one of its
+// extent.
+TEST_CASE("the first steps of an extent are told in the order of steps", "[rotation]") {
+  for (uint64_t size : {uint64_t{64}, uint64_t{3} << 20, uint64_t{5} << 20, uint64_t{20} << 20}) {
+    for (uint32_t count : {2u, 3u, 5u, 8u}) {
+      CAPTURE(size, count);
+      auto context = open_context();
+      REQUIRE(context.ok());
+      Arena& arena = (*context)->arena();
+      Rotation rotation;
+      REQUIRE(rotation.allocate(arena, size, count).ok());
+      std::vector<uint32_t> expected;
+      std::set<ExtentId> seen;
+      for (uint32_t i = 0; i < count; ++i) {
+        Tensor tensor = rotation.frozen(1 + i);
+        if (seen.insert(arena.locate(tensor.data(), size)->first.id).second) expected.push_back(i);
+      }
+      std::span<const uint32_t> told = rotation.first_of_extent();
+      CHECK(std::vector<uint32_t>(told.begin(), told.end()) == expected);
+    }
+  }
 }
 
 }  // namespace

@@ -73,13 +73,14 @@ Status Rotation::allocate(Arena& arena, uint64_t bytes, uint32_t count,
   slots_.resize(count);
   std::vector<ExtentId> seen;
   for (uint32_t i = 0; i < count; ++i) {
-    ExtentId extent = extent_of(arena, buffers[i]);
+    // Of step 1 + i.
+    ExtentId extent = extent_of(arena, buffers[(1 + i) % count]);
     if (std::find(seen.begin(), seen.end(), extent) == seen.end()) {
       seen.push_back(extent);
       first_of_extent_.push_back(i);
     }
-    slots_[i].buffer = std::move(buffers[i]);
   }
+  for (uint32_t i = 0; i < count; ++i) slots_[i].buffer = std::move(buffers[i]);
   return Status();
 }
 

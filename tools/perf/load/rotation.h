@@ -29,7 +29,7 @@ class Rotation {
   uint64_t place_in_page() const {
     return reinterpret_cast<uintptr_t>(slots_.back().buffer.data()) % kPageBytes;
   }
-  // Positions of the tensors that are the first of their extent.
+  // Of the first size() steps, from 0 for step 1 on: those whose tensor is the first of its extent.
   std::span<const uint32_t> first_of_extent() const { return first_of_extent_; }
 
   // Progresses until step's tensor has been released by all; its memory, writable. The
