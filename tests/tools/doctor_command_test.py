@@ -222,6 +222,14 @@ class Doctor(command.CommandTest):
         self.assert_only(findings, "connection", "both")  # somebody answered, and did not greet
         self.assert_only(self.doctor(f"both:{port}", within=within), "port", "both")  # and now nobody listens
 
+    def test_where_none_of_a_hosts_addresses_answers_the_best_one_says_why(self):
+        hosts = self.file("hosts")
+        pathlib.Path(hosts).write_text("2001:db8::9 both\n192.0.2.2 both\n", encoding="ascii")  # to the first there is no route
+        within = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', hosts)
+        findings = self.doctor("both:7", within=within)
+        self.assertIn("192.0.2.2", findings["name"]["text"])
+        self.assert_only(findings, "port", "nobody listens at both:7")
+
     def test_a_firewall_that_drops(self):
         # The neighbour is known, so that the packets leave and nobody answers: as behind a firewall.
         wire.ip("neighbour", "replace", "192.0.2.9", "lladdr", "02:00:00:00:00:99", "dev", "left")

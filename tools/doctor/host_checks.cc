@@ -181,14 +181,15 @@ Finding check_greeting(const std::string& address) {
   return found;
 }
 
-// As the library does: the first of the host's addresses that accepts.
+// As the library does: the first of the host's addresses that accepts. If none does, the first one
+// is the best, and says why: others may be of a family that this machine has not.
 Finding check_port(const std::string& address, const std::vector<SocketAddress>& targets) {
   int error = 0;
   for (const SocketAddress& target : targets) {
-    error = probe(target);
-    if (error == 0) break;
+    const int here = probe(target);
+    if (here == 0) return check_greeting(address);
+    if (error == 0) error = here;
   }
-  if (error == 0) return check_greeting(address);
   if (error == ECONNREFUSED) {
     return problem("port", "nobody listens at " + address,
                    "start the program there first, and let it listen at 0.0.0.0 or at that "
