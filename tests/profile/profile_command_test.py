@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import signal
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools"))
@@ -91,6 +92,18 @@ class Profile(command.CommandTest):
         self.assertIn(
             "advice: ",
             self.run_command("profile", "advise", "--rounds", "1", "--seconds", "1", *files).stdout)
+
+    def test_a_signal_to_the_recorder_ends_the_program(self):
+        folder = self.file("recordings")
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            process = self.start(
+                "profile", "record", "-o", folder, "--", "sh", "-c", "echo begun; exec sleep 1000")
+            self.assertEqual(process.stdout.readline(), "begun\n")
+            process.send_signal(number)
+            errors = process.communicate(timeout=command.LIMIT_SECONDS)[1]
+            self.assertEqual(process.returncode, 128 + number, errors)
+            self.assertIn("nothing was recorded", errors)
+        self.remove(folder, [])  # and no process is left: audit() looks
 
     def test_a_program_without_a_context_is_told(self):
         files, done = self.record("true", expect=1)

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -57,15 +58,42 @@ std::set<std::string> recordings_in(const std::string& folder) {
   return found;
 }
 
+constexpr int kPassedOn[] = {SIGTERM, SIGHUP};
+
+// For the handler below; 0: not begun, or over.
+std::atomic<pid_t> running = 0;
+
+// What ends us ends the program, which is then told of as always.
+void pass_on(int number) {
+  if (const pid_t program = running; program > 0) ::kill(program, number);
+}
+
+void pass_on_from_now() {
+  for (int number : kPassedOn) {
+    struct sigaction before {};
+    if (::sigaction(number, nullptr, &before) != 0 || before.sa_handler == SIG_IGN) continue;
+    struct sigaction handler {};
+    handler.sa_handler = pass_on;
+    (void)::sigaction(number, &handler, nullptr);
+  }
+}
+
 // As the shell tells it.
 int run(const std::vector<std::string>& program) {
   std::vector<char*> words;
   for (const std::string& word : program) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   std::fflush(nullptr);
+  pass_on_from_now();
+  // What comes before we know the program waits.
+  sigset_t mask, blocked;
+  ::sigemptyset(&blocked);
+  for (int number : kPassedOn) ::sigaddset(&blocked, number);
+  ::sigprocmask(SIG_BLOCK, &blocked, &mask);
   const pid_t child = ::fork();
   if (child < 0) return fail(fmt::format("no second process: {}", std::strerror(errno)));
   if (child == 0) {
+    ::sigprocmask(SIG_SETMASK, &mask, nullptr);
     ::execvp(words[0], words.data());
     const int error = errno;
     fail(fmt::format("{} cannot be run: {}; give a program and its arguments behind --", program[0],
@@ -75,8 +103,11 @@ int run(const std::vector<std::string>& program) {
   // A terminal's interrupt is for the program; what it wrote until then is told below.
   ::signal(SIGINT, SIG_IGN);
   ::signal(SIGQUIT, SIG_IGN);
+  running = child;
+  ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+  running = 0;
   ::signal(SIGINT, SIG_DFL);
   ::signal(SIGQUIT, SIG_DFL);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
