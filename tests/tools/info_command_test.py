@@ -72,6 +72,18 @@ class Info(command.CommandTest):
         self.assertEqual(limited["limit_bytes"], 96 << 20)
         self.assertEqual(limited["limit_from"], "SLUICE_ARENA_LIMIT")
 
+    def test_a_control_groups_memory_is_what_there_is(self):
+        # As in a container: the machine has more, and the process may not have it.
+        group = ("mount -t tmpfs tmpfs /sys/fs/cgroup && echo 419430400 >/sys/fs/cgroup/memory.max && echo 104857600 >/sys/fs/cgroup/memory.current && "
+                 'exec "$@"')
+        within = ("unshare", "--mount", "sh", "-c", group, "sh")
+        info = json.loads(self.run_command("info", "--json", within=within).stdout)
+        self.assertEqual((info["arena"]["limit_bytes"], info["arena"]["limit_from"]), (200 << 20, "half of what this control group may have"))
+        self.assertEqual(info["memory"]["available_bytes"], 300 << 20)
+        self.assertGreater(info["memory"]["total_bytes"], 400 << 20)
+        done = self.run_command("perf", "send_bw", "--self", "--transport", "shm", "-s", "16M", "-t", "16", expect=1, within=within)
+        self.assertIn("needs 512 MiB of memory, 300 MiB are available", done.stderr)
+
     def test_a_limit_that_does_not_parse_names_itself(self):
         done = self.run_command("info", expect=1, SLUICE_ARENA_LIMIT="lots")
         for part in ("SLUICE_ARENA_LIMIT", "lots", "example"):

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <fmt/ranges.h>
+#include <sluice/allocator/machine_memory.h>
 #include <sluice/allocator/numa.h>
 #include <sluice/base/counters.h>
 #include <sluice/base/mac_names.h>
@@ -62,8 +63,10 @@ Result<ArenaFacts> try_arena() {
   SLUICE_TRY(Buffer buffer, context->arena().allocate(size_t{1} << 20));
   ArenaFacts facts;
   facts.limit_bytes = context->arena().statistics().limit_bytes;
-  facts.limit_from =
-      setting_text("SLUICE_ARENA_LIMIT") ? "SLUICE_ARENA_LIMIT" : "half of this machine's memory";
+  facts.limit_from = setting_text("SLUICE_ARENA_LIMIT") ? "SLUICE_ARENA_LIMIT"
+                     : machine_memory_bytes() < read_machine().memory_bytes
+                         ? "half of what this control group may have"
+                         : "half of this machine's memory";
   if (auto place = context->arena().locate(buffer.data(), buffer.size_bytes())) {
     facts.extent_bytes = place->first.length;
     facts.pages = to_string(place->first.pages);

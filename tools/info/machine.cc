@@ -10,6 +10,8 @@
 #include <sstream>
 #include <string_view>
 
+#include <sluice/allocator/machine_memory.h>
+
 namespace sluice::tools {
 namespace {
 
@@ -64,7 +66,7 @@ Machine read_machine() {
                : static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
   m.governor = first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
   m.memory_bytes = number_in(field("/proc/meminfo", "MemTotal")) * 1024;
-  m.available_bytes = number_in(field("/proc/meminfo", "MemAvailable")) * 1024;
+  m.available_bytes = available_memory_bytes();
   m.thp = chosen(first_line("/sys/kernel/mm/transparent_hugepage/enabled"));
   m.thp_shmem = chosen(first_line("/sys/kernel/mm/transparent_hugepage/shmem_enabled"));
   m.hugetlb_free = number_in(field("/proc/meminfo", "HugePages_Free"));
