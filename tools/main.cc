@@ -3,7 +3,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "tools/bench/bench_command.h"
@@ -29,7 +33,7 @@
 
 namespace {
 
-constexpr int kExitUsage = 2;
+constexpr int kExitFailed = 1, kExitUsage = 2;
 
 std::string example_for(const CLI::App& app) {
   for (const CLI::App* used : app.get_subcommands()) {
@@ -68,6 +72,16 @@ int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   bool has_example = text.find("example") != std::string::npos;
   fmt::print(stderr, "sluice: {}{}\n", text, has_example ? "" : "; example: " + example_for(app));
   return kExitUsage;
+}
+
+// Not by fmt::print(), which throws where stderr goes to the same place.
+int report_output(int error) {
+  const std::string why = error == 0 ? "" : std::string(": ") + std::strerror(error);
+  std::fprintf(stderr,
+               "sluice: stdout cannot be written%s; free room where it goes to, or give it another "
+               "file\n",
+               why.c_str());
+  return kExitFailed;
 }
 
 }  // namespace
@@ -118,6 +132,10 @@ int main(int argc, char** argv) {
     return app.exit(wanted);
   } catch (const CLI::ParseError& error) {
     return report_usage(app, error);
+  } catch (const std::system_error& error) {  // of fmt::print()
+    return report_output(error.code().value());
   }
-  return exit_code;
+  errno = 0;
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  return written || exit_code != 0 ? exit_code : report_output(errno);
 }

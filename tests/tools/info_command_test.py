@@ -72,6 +72,16 @@ class Info(command.CommandTest):
         self.assertEqual(limited["limit_bytes"], 96 << 20)
         self.assertEqual(limited["limit_from"], "SLUICE_ARENA_LIMIT")
 
+    def test_a_disk_without_room_for_the_output_is_told(self):
+        batch = self.file("batch")
+        pathlib.Path(batch).write_text("send_lat --self --transport shm -n 20\n", encoding="ascii")
+        # More than a buffer, and less.
+        for words in (("info",), ("info", "--json"), ("info", "--settings"), ("explain",), ("explain", "kTryAgain"), ("graph", "make", "--model", "vgg16"),
+                      ("manual", "perf"), ("perf", "--batch", batch, "--format", "openmetrics"), ("perf", "send_lat", "--self", "-a", "-n", "20", "--histogram")):
+            with self.subTest(words=words):
+                done = self.run_command(*words, expect=1, within=("sh", "-c", 'exec "$@" >/dev/full', "sh"))
+                self.assertIn("stdout cannot be written", done.stderr)
+
     def test_a_control_groups_memory_is_what_there_is(self):
         # As in a container: the machine has more, and the process may not have it.
         group = ("mount -t tmpfs tmpfs /sys/fs/cgroup && echo 419430400 >/sys/fs/cgroup/memory.max && echo 104857600 >/sys/fs/cgroup/memory.current && "
