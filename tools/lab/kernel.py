@@ -14,10 +14,12 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import tempfile
 
+import machine
 from trouble import NOTHING_TO_RUN_ON, Trouble
 
 # Which packages there are: Debian 12's own kernel, and the newer one that its security archive offers beside it.
@@ -203,15 +205,30 @@ def _unpack(archive, folder, release):
     os.unlink(archive)
 
 
+def _fetch(command, folder):
+    """(status, standard error). It ends when we do, also by a signal at its very beginning."""
+    with contextlib.ExitStack() as begun:
+        signal.pthread_sigmask(signal.SIG_BLOCK, machine.INTERRUPTS)
+        begun.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, machine.INTERRUPTS)
+        process = begun.enter_context(subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                                       preexec_fn=machine.begin))
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, machine.INTERRUPTS)
+            said = process.communicate(timeout=DOWNLOAD_SECONDS)[1]
+            return process.returncode, said
+        except BaseException:
+            process.kill()
+            raise
+
+
 def download(what, folder):
     try:
-        done = subprocess.run(["apt-get", "download", "-q", what], cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=DOWNLOAD_SECONDS, check=False)
+        code, said = _fetch(["apt-get", "download", "-q", what], folder)
     except subprocess.TimeoutExpired as error:
         raise Trouble(f"apt-get download {what} took more than {DOWNLOAD_SECONDS} s: check the network, then run it again", NOTHING_TO_RUN_ON) from error
     files = list(pathlib.Path(folder).glob("*.deb"))
-    if done.returncode != 0 or not files:
-        lines = (done.stderr.strip() or "no reason given").splitlines()
+    if code != 0 or not files:
+        lines = (said.strip() or "no reason given").splitlines()
         raise Trouble(f"apt-get download {what} failed: {lines[-1]}; run 'apt-get update' and check the network", NOTHING_TO_RUN_ON)
     return files[0]
 

@@ -139,7 +139,7 @@ def _let_signals_interrupt():
     def interrupt(number, _):
         raise Trouble("ended by a signal; nothing of it is left", 128 + number)
 
-    for number in source_kernel.INTERRUPTS:
+    for number in machine.INTERRUPTS:
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, interrupt)
 

@@ -28,6 +28,16 @@ def end_with_parent():
     _library.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+# What ends us, and what we end by it.
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def begin():
+    """The same for a child that was started while these are blocked, so that none comes before we know it: the mask is inherited."""
+    end_with_parent()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+
+
 class Machine:
     """A running guest. Ownership: the process, the sockets and the archive; `end()` gives all of them back."""
 

@@ -222,22 +222,13 @@ def _check_configuration(got, wanted):
         raise Trouble(f"this source refuses {', '.join(refused)}")
 
 
-INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def _begin():
-    """In the child: the mask is inherited."""
-    machine.end_with_parent()
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
-
-
 @contextlib.contextmanager
 def _interruptible():
     """A signal is an exception, so that what was begun is ended and removed."""
     def interrupt(number, _):
         raise Trouble("the build was ended by a signal; nothing of it is left", 128 + number)
 
-    before = {number: signal.signal(number, interrupt) for number in INTERRUPTS}
+    before = {number: signal.signal(number, interrupt) for number in machine.INTERRUPTS}
     try:
         yield
     finally:
@@ -249,11 +240,11 @@ def _make(command, log):
     """In a process group of its own, which ends with us if we are interrupted."""
     with open(log, "ab") as file, _interruptible(), contextlib.ExitStack() as begun:
         # A signal between the child's beginning and our knowing it would leave it behind.
-        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)
-        begun.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, INTERRUPTS)
-        process = begun.enter_context(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, preexec_fn=_begin))
+        signal.pthread_sigmask(signal.SIG_BLOCK, machine.INTERRUPTS)
+        begun.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, machine.INTERRUPTS)
+        process = begun.enter_context(subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, preexec_fn=machine.begin))
         try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, machine.INTERRUPTS)
             code = process.wait(BUILD_SECONDS)
         except BaseException:
             os.killpg(process.pid, signal.SIGKILL)
