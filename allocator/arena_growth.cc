@@ -45,7 +45,9 @@ ArenaState::Need ArenaState::need_for(uint64_t bytes, Audience audience, bool on
   Need need{.bytes = round_up(bytes + carved, kExtentGranule), .carved = carved, .most = left};
   std::lock_guard lock(mutex);
   uint64_t end = reserved - free_addresses.length_before(reserved);
-  need.continued = one_run ? std::min(bytes, free_runs[index].length_before(end)) : 0;
+  // The reserve would lie between the free run before the extent and the rest of it.
+  const bool continues = one_run && carved == 0;
+  need.continued = continues ? std::min(bytes, free_runs[index].length_before(end)) : 0;
   need.at_end = std::max(round_up(bytes + carved - need.continued, kExtentGranule), kExtentGranule);
   uint64_t shift = std::min<uint64_t>(audience_extents[index], 20);
   need.preferred = round_up<uint64_t>(

@@ -56,17 +56,21 @@ void PendingAllocation::deliver(ArenaBlock* block) {
   result_.emplace(arena_->buffer_of(block, bytes_, options_.quota));
 }
 
-// What it took leaves, without a lock that anybody holds for long.
-void PendingAllocation::give_up() {
-  if (growing_) {
-    std::lock_guard lock(arena_->mutex);
-    if (growing_->continued > 0) {
-      arena_->free_runs[static_cast<size_t>(growing_->audience)].add(
-          growing_->offset - growing_->continued, growing_->continued);
-    }
-    arena_->leave(growing_->offset, growing_->run);
-    growing_.reset();
+// Without a lock that anybody holds for long.
+void PendingAllocation::leave_growing() {
+  if (!growing_) return;
+  std::lock_guard lock(arena_->mutex);
+  if (growing_->continued > 0) {
+    arena_->free_runs[static_cast<size_t>(growing_->audience)].add(
+        growing_->offset - growing_->continued, growing_->continued);
   }
+  arena_->leave(growing_->offset, growing_->run);
+  growing_.reset();
+}
+
+// What it took leaves.
+void PendingAllocation::give_up() {
+  leave_growing();
   if (std::exchange(charged_, false)) ArenaState::refund(options_.quota, length_);
 }
 
@@ -85,7 +89,14 @@ bool PendingAllocation::step() {
   }
   const bool populated = populate();
   if (!failed_.ok()) {
-    refuse(std::exchange(failed_, Status()));
+    // What was written to the first pages must not be lost.
+    ArenaBlock* block = present().empty() ? take_of_reserve() : nullptr;
+    if (block == nullptr) {
+      refuse(std::exchange(failed_, Status()));
+    } else {
+      leave_growing();
+      deliver(block);
+    }
     return true;
   }
   if (wants_pages()) return populated;
@@ -133,6 +144,18 @@ std::span<std::byte> PendingAllocation::present() const {
   return {arena_->base + begin, std::min<size_t>(there, bytes_)};
 }
 
+// What a receive may use where the arena cannot grow, counted as live; null: nothing.
+ArenaBlock* PendingAllocation::take_of_reserve() {
+  if (!options_.for_receive || options_.audience != Audience::kSameUser) return nullptr;
+  ArenaBlock* block;
+  {
+    std::lock_guard lock(arena_->mutex);
+    block = arena_->take_of_reserve(length_);
+  }
+  if (block != nullptr) arena_->count_live();
+  return block;
+}
+
 // Others may have freed what is needed, or take what they free; then once more.
 void PendingAllocation::begin() {
   ArenaState& a = *arena_;
@@ -145,13 +168,7 @@ void PendingAllocation::begin() {
     // Whole extents that are free, of either audience, could serve as one, once they are freed.
     const bool helps = need.reclaimable > 0 && need.most + need.reclaimable >= need.bytes;
     if (helps && (a.free_some(kStepBytes) > 0 || a.start_trim() > 0)) return;
-    if (options_.for_receive && options_.audience == Audience::kSameUser) {
-      std::lock_guard lock(a.mutex);
-      if (ArenaBlock* block = a.take_of_reserve(length_)) {
-        a.count_live();
-        return deliver(block);
-      }
-    }
+    if (ArenaBlock* block = take_of_reserve()) return deliver(block);
     return refuse(a.refused_by_limit(bytes_));
   }
   Result<PageRun> run = a.pages.begin_commit(a.base + *offset, length);
@@ -163,6 +180,9 @@ void PendingAllocation::begin() {
   }
   if (!run.ok()) {
     a.free_addresses.add(*offset, length);
+    if (ArenaBlock* block = take_of_reserve()) return deliver(block);
+    // The system may have enough once it has back what nobody uses.
+    if (need.reclaimable > 0 && (a.free_some(kStepBytes) > 0 || a.start_trim() > 0)) return;
     return refuse(run.status());
   }
   growing_ = std::make_unique<GrowingExtent>(GrowingExtent{

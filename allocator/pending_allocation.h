@@ -56,9 +56,11 @@ class PendingAllocation {
   void begin();
   void go_on_small();
   void end();
+  void leave_growing();
   void give_up();
   void refuse(Status why);
-  void deliver(class ArenaBlock* block);
+  class ArenaBlock* take_of_reserve();
+  void deliver(ArenaBlock* block);
 
   ArenaState* arena_;
   size_t bytes_;

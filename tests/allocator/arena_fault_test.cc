@@ -75,5 +75,31 @@ TEST_CASE("call N fails, for every N, and nothing is lost") {
   CHECK(nth > 8);
 }
 
+TEST_CASE("a receive in steps takes the reserve where the system has no more memory") {
+  const bool for_receive = GENERATE(false, true);
+  test::FailNth failures(3);  // reserve, the first extent, then the next
+  test::FakePageSource pages(&failures);
+  auto arena = std::move(Arena::create(test::small_options(), pages)).value();
+  auto first = arena->allocate(2 * kMiB);
+  REQUIRE(first.ok());
+  const AllocateOptions options{.for_receive = for_receive};
+  Result<Buffer> received = test::allocate_in_steps(*arena, 2 * kMiB, options);
+  CHECK(received.ok() == for_receive);
+  CHECK(arena->statistics().outstanding == (for_receive ? 2 : 1));
+  CHECK(arena->statistics().extents_added == 1);
+}
+
+TEST_CASE("an allocation in steps gives free extents back where the system has no more memory") {
+  test::FailNth failures(4);  // reserve, an extent of each audience, then the next
+  test::FakePageSource pages(&failures);
+  auto arena = std::move(Arena::create(test::small_options(), pages)).value();
+  auto kept = arena->allocate(2 * kMiB);
+  REQUIRE(arena->allocate(2 * kMiB, {.audience = Audience::kNobody}).ok());
+  Result<Buffer> buffer = test::allocate_in_steps(*arena, 9 * kMiB);
+  CHECK(failures.reached());
+  CHECK(buffer.ok());
+  CHECK(arena->statistics().extents_removed == 1);
+}
+
 }  // namespace
 }  // namespace sluice

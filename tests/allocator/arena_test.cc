@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include <sluice/allocator/pending_allocation.h>
 #include <sluice/base/counters.h>
 
 #include "tests/allocator/fake_page_source.h"
@@ -213,6 +214,38 @@ TEST_CASE("what receives hold of the reserve is not charged to sending") {
   held.pop_back();
   CHECK(arena->allocate(kMiB).ok());
   CHECK(arena->statistics().used_bytes == 30 * kMiB);
+}
+
+TEST_CASE(
+    "the receive reserve never comes to lie within an allocation that continues free memory") {
+  const bool in_steps = GENERATE(false, true);
+  FakePageSource pages;
+  auto arena = make(pages, small_options(64 * kMiB));
+  {
+    // The reserve goes with its extent while another extent is in the making.
+    auto first = arena->allocate(2 * kMiB);
+    auto making = arena->begin_allocate(17 * kMiB / 2);
+    REQUIRE(making->step());
+    *first = Buffer();
+    CHECK(arena->trim() == 4 * kMiB);
+    while (!making->ready()) REQUIRE(making->step());
+    Buffer kept = std::move(making->take()).value();
+    // 1.5 MiB are free behind it. The next extent has the reserve.
+    const uint64_t commits = pages.commits;
+    constexpr size_t kBytes = 25 * kMiB / 2;
+    Result<Buffer> large =
+        in_steps ? test::allocate_in_steps(*arena, kBytes) : arena->allocate(kBytes);
+    REQUIRE(large.ok());
+    CHECK(pages.commits == commits + 1);
+    std::fill(large->bytes().begin(), large->bytes().end(), std::byte{7});
+    std::vector<Buffer> held = fill(*arena, kMiB);
+    auto received = arena->allocate(2 * kMiB, {.for_receive = true});
+    REQUIRE(received.ok());
+    std::fill(received->bytes().begin(), received->bytes().end(), std::byte{1});
+    CHECK(std::all_of(large->bytes().begin(), large->bytes().end(),
+                      [](std::byte b) { return b == std::byte{7}; }));
+  }
+  CHECK(arena->statistics().used_bytes == 0);
 }
 
 TEST_CASE("another audience cannot take the receive reserve either") {

@@ -14,6 +14,7 @@
 #include <sluice/allocator/arena.h>
 #include <sluice/allocator/memory_registrar.h>
 #include <sluice/allocator/page_source.h>
+#include <sluice/allocator/pending_allocation.h>
 
 namespace sluice::test {
 
@@ -132,6 +133,16 @@ inline ArenaOptions small_options(size_t limit_bytes = 32 * kMiB, size_t reserve
           .first_extent_bytes = 2 * kMiB,
           .largest_extent_bytes = 8 * kMiB,
           .receive_reserve_bytes = reserve_bytes};
+}
+
+// Of one thread: nobody else grows the arena meanwhile.
+inline Result<Buffer> allocate_in_steps(Arena& arena, size_t bytes,
+                                        const AllocateOptions& options = {}) {
+  auto pending = arena.begin_allocate(bytes, options);
+  while (!pending->ready()) {
+    if (!pending->step()) std::abort();
+  }
+  return pending->take();
 }
 
 }  // namespace sluice::test

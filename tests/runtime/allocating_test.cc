@@ -5,9 +5,12 @@
 
 #include <catch2/catch.hpp>
 
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include <sluice/allocator/pending_allocation.h>
 #include <sluice/api/context.h>
 #include <sluice/runtime/population.h>
 
@@ -134,6 +137,23 @@ TEST_CASE("memory that runs out in the middle is a status, and all is given back
   CHECK(allocating.take().code() == Code::kNoMemory);
   CHECK(large.pages.slices == 1000);
   check_nothing_left(large, used);
+}
+
+TEST_CASE("a receive whose pages do not come takes the reserve") {
+  for (bool for_receive : {true, false}) {
+    Large large;
+    std::vector<Buffer> held;  // all that is there but the reserve
+    while (std::optional<Result<Buffer>> present = large.arena->allocate_present(64 << 10))
+      held.push_back(std::move(*present).value());
+    large.pages.fails_at = large.pages.slices + 1;
+    auto pending = large.arena->begin_allocate(3 * kMiB, {.for_receive = for_receive});
+    while (!pending->ready()) REQUIRE(pending->step());
+    Result<Buffer> buffer = pending->take();
+    CHECK(buffer.ok() == for_receive);
+    CHECK(large.pages.slices == large.pages.fails_at);
+    while (large.arena->freeing_bytes() > 0) REQUIRE(large.arena->free_some(SIZE_MAX) > 0);
+    CHECK(large.pages.mapped.size() == 1);
+  }
 }
 
 TEST_CASE("huge pages that run out mean small ones from there on, and one piece of memory") {
