@@ -26,7 +26,8 @@ Status check_options(const ArenaOptions& o) {
     return invalid("an arena limit below 2 MiB: " + std::to_string(o.limit_bytes) +
                    " bytes; set SLUICE_ARENA_LIMIT or ArenaOptions::limit_bytes to 2M or more");
   if (o.limit_bytes > kLargestClassBytes)
-    return invalid("an arena limit above 1 TiB: " + mebibytes(o.limit_bytes));
+    return invalid("an arena limit above 1 TiB: " + mebibytes(o.limit_bytes) +
+                   "; set SLUICE_ARENA_LIMIT or ArenaOptions::limit_bytes to 1024G or less");
   if (o.first_extent_bytes == 0 || o.first_extent_bytes > o.largest_extent_bytes ||
       o.largest_extent_bytes > kLargestClassBytes) {
     return invalid(

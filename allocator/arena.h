@@ -57,7 +57,7 @@ struct AllocateOptions {
 
 struct ArenaOptions {
   // Most bytes of extents, whole 2 MiB of it; 0: $SLUICE_ARENA_LIMIT (for example 8G),
-  // else half of the machine's memory (or of the cgroup's limit).
+  // else half of the machine's memory (or of the cgroup's limit), 1 TiB at most.
   size_t limit_bytes = 0;
   // Each next one doubles. All its pages are there at once: what a process takes that sends little.
   size_t first_extent_bytes = size_t{8} << 20;

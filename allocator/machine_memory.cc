@@ -10,6 +10,8 @@
 #include <sluice/base/checked.h>
 #include <sluice/base/settings.h>
 
+#include "allocator/size_classes.h"
+
 namespace sluice {
 namespace {
 
@@ -84,6 +86,25 @@ std::vector<std::string> cgroup_folders(std::string_view own_cgroups) {
   }
 }
 
+size_t cgroup_room(size_t limit, size_t used, std::string_view statistics) {
+  const std::string text = "\n" + std::string(statistics);
+  auto value = [&](const char* name) {
+    const std::string key = "\n" + std::string(name) + " ";
+    const size_t found = text.find(key);
+    size_t bytes = 0;  // of a file that is not there: nothing goes
+    if (found != std::string::npos)
+      std::from_chars(text.data() + found + key.size(), text.data() + text.size(), bytes);
+    return bytes;
+  };
+  // Of files in use half is left where it is: without its programs nobody gets on.
+  const size_t files = value("inactive_file") + value("active_file") / 2;
+  // These have to be written first.
+  const size_t dirty = value("file_dirty") + value("file_writeback");
+  const size_t goes = files - std::min(files, dirty);
+  const size_t stays = used - std::min(used, goes);
+  return limit - std::min(limit, stays);
+}
+
 size_t machine_memory_bytes() {
   size_t bytes = meminfo_value(read_small_file("/proc/meminfo"), "MemTotal").value_or(kUnlimited);
   for_each_cgroup([&](const std::string& folder) {
@@ -101,13 +122,16 @@ size_t available_memory_bytes() {
   for_each_cgroup([&](const std::string& folder) {
     std::optional<size_t> most = read_number(folder + "/memory.max");
     std::optional<size_t> used = read_number(folder + "/memory.current");
-    if (most && used) bytes = std::min(bytes, *most - std::min(*most, *used));
+    if (most && used) {
+      const size_t room = cgroup_room(*most, *used, read_small_file(folder + "/memory.stat"));
+      bytes = std::min(bytes, room);
+    }
   });
   return bytes;
 }
 
 Result<size_t> default_arena_limit(const char* environment, size_t machine_bytes) {
-  if (environment == nullptr) return machine_bytes / 2;
+  if (environment == nullptr) return std::min(machine_bytes / 2, kLargestClassBytes);
   if (std::optional<uint64_t> bytes = parse_bytes(environment)) return size_t{*bytes};
   return Status(Code::kInvalidArgument, Scope::kContext, "allocator/machine_memory",
                 "SLUICE_ARENA_LIMIT=" + std::string(environment) +

@@ -40,9 +40,36 @@ TEST_CASE("the cgroups that may limit a process are its own of version 2 and tho
   CHECK(cgroup_folders("").empty());
 }
 
+TEST_CASE(
+    "what a cgroup has read of files can be taken, what is in use or not written yet cannot") {
+  constexpr size_t kMiB = size_t{1} << 20;
+  auto statistics = [](size_t inactive, size_t active, size_t dirty, size_t writeback) {
+    return "anon 1000\nfile 999999999999\nfile_dirty " + std::to_string(dirty * kMiB) +
+           "\nfile_writeback " + std::to_string(writeback * kMiB) +
+           "\ninactive_anon 5000\nactive_anon 5000\ninactive_file " +
+           std::to_string(inactive * kMiB) + "\nactive_file " + std::to_string(active * kMiB) +
+           "\nunevictable 0\n";
+  };
+  CHECK(cgroup_room(1000 * kMiB, 990 * kMiB, statistics(0, 0, 0, 0)) == 10 * kMiB);
+  CHECK(cgroup_room(1000 * kMiB, 990 * kMiB, statistics(800, 0, 0, 0)) == 810 * kMiB);
+  CHECK(cgroup_room(1000 * kMiB, 990 * kMiB, statistics(800, 100, 0, 0)) == 860 * kMiB);
+  CHECK(cgroup_room(1000 * kMiB, 990 * kMiB, statistics(800, 0, 300, 200)) == 310 * kMiB);
+  CHECK(cgroup_room(1000 * kMiB, 990 * kMiB, statistics(100, 0, 300, 0)) == 10 * kMiB);
+  // Figures that were read one after the other need not fit each other.
+  CHECK(cgroup_room(1000 * kMiB, 500 * kMiB, statistics(800, 0, 0, 0)) == 1000 * kMiB);
+  CHECK(cgroup_room(1000 * kMiB, 1100 * kMiB, statistics(0, 0, 0, 0)) == 0);
+  // No such file, or nothing of it.
+  CHECK(cgroup_room(1000 * kMiB, 990 * kMiB, "") == 10 * kMiB);
+  CHECK(cgroup_room(1000 * kMiB, 990 * kMiB, "inactive_file x\n") == 10 * kMiB);
+  CHECK(cgroup_room(1000 * kMiB, 990 * kMiB, "inactive_file 1048576") == 11 * kMiB);
+}
+
 TEST_CASE("the default limit is half of the machine, or what the variable says") {
   CHECK(*default_arena_limit(nullptr, 1000) == 500);
   CHECK(*default_arena_limit("3G", 1000) == size_t{3} << 30);
+  // As much as an arena can have: a machine with more is none on which nothing can be opened.
+  CHECK(*default_arena_limit(nullptr, size_t{2} << 40) == size_t{1} << 40);
+  CHECK(*default_arena_limit(nullptr, size_t{6} << 40) == size_t{1} << 40);
   for (const char* bad : {"", "0", "much"}) {
     Status status = default_arena_limit(bad, 1000).status();
     CHECK(status.code() == Code::kInvalidArgument);

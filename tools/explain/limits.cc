@@ -9,7 +9,8 @@ namespace {
 constexpr std::string_view kManyPeers = "Many clients behind one address or user; an attack.";
 
 constexpr auto kEntries = std::to_array<Entry>({
-    {"ArenaOptions::limit_bytes", "Most memory that an arena takes: half of the machine's.",
+    {"ArenaOptions::limit_bytes",
+     "Most memory that an arena takes: half of the machine's, 1 TiB at most.",
      "Tensors that are held; large models.",
      "Release tensors, or set the option or SLUICE_ARENA_LIMIT=8G."},
     {"ListenOptions::idle_limit", "A connection that nobody uses for so long is closed.",

@@ -16,7 +16,7 @@ std::span<const Setting> settings() {
        kBytes,
        "a size such as 8G",
        {},
-       "half of the machine's memory",
+       "half of the machine's memory, 1 TiB at most",
        "ArenaOptions::limit_bytes",
        "Most memory that an arena takes."},
       {"SLUICE_ARENA_NUMA",
