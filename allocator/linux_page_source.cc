@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -270,6 +271,11 @@ class LinuxPageSource final : public PageSource {
 
   static Status place(int fd, std::byte* base, size_t length) {
     std::string size = mebibytes(length);
+    // Beyond that limit ftruncate() would end the process (SIGXFSZ).
+    rlimit files{};
+    if (::getrlimit(RLIMIT_FSIZE, &files) == 0 && length > files.rlim_cur)
+      return no_memory(EFBIG, "an extent of " + size + " is more than files of this process may " +
+                                  "have; raise `ulimit -f`");
     if (::ftruncate(fd, static_cast<off_t>(length)) != 0)
       return no_memory(errno, "an extent of " + size + " is refused; see `ulimit -f`");
     // MFD_HUGETLB without enough free pages fails here, not at creation: MAP_SHARED

@@ -171,6 +171,32 @@ TEST_CASE("a refused extent names the limit and leaves nothing behind") {
   pages.unreserve(base, 4 * kMiB);
 }
 
+TEST_CASE("an extent beyond the limit of files is refused, and a smaller one serves instead") {
+  rlimit old_limit;
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &old_limit) == 0);
+  const rlimit small = {.rlim_cur = 12 * kMiB, .rlim_max = old_limit.rlim_max};
+  PageSource& pages = system_page_source();
+  std::byte* base = std::move(pages.reserve(16 * kMiB)).value();
+  size_t before = open_descriptors();
+  // What the limit does not allow ends the process by SIGXFSZ.
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &small) == 0);
+  Result<PageRun> run = pages.commit(base, 16 * kMiB);
+  // Its second extent would have 16 MiB.
+  auto arena = std::move(Arena::create({.limit_bytes = 256 * kMiB})).value();
+  Result<Buffer> first = arena->allocate(4 * kMiB);
+  Result<Buffer> second = arena->allocate(6 * kMiB);
+  REQUIRE(::setrlimit(RLIMIT_FSIZE, &old_limit) == 0);
+  CHECK(run.code() == Code::kNoMemory);
+  CHECK(run.status().to_string().find("; raise `ulimit -f`") != std::string::npos);
+  pages.unreserve(base, 16 * kMiB);
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  *first = Buffer();
+  *second = Buffer();
+  arena.reset();
+  CHECK(open_descriptors() == before);
+}
+
 // An extent is tried with huge pages first. Whatever that leads to, what another thread
 // maps meanwhile must not come to lie in the reservation: the extent would replace it.
 TEST_CASE("other threads' memory never comes to lie in a reservation") {

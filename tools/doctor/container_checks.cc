@@ -111,7 +111,7 @@ Finding check_file_size(uint64_t limit, uint64_t needed) {
     return ok("file-size", limit == ~uint64_t{0} ? "unlimited" : "limited to " + mib(limit));
   return problem("file-size",
                  fmt::format("files of this process may have {}, and an arena begins with a memfd "
-                             "of {}: the kernel would end the process (SIGXFSZ)",
+                             "of {}: it gets none, and the kernel may end the process (SIGXFSZ)",
                              mib(limit), mib(needed)),
                  "`ulimit -f unlimited`; in services LimitFSIZE=infinity");
 }

@@ -96,9 +96,9 @@ Findings examine(const DoctorOptions& options) {
   const std::optional<std::string> asked = setting_text("SLUICE_ARENA_LIMIT");
   const auto limit = default_arena_limit(asked ? asked->c_str() : nullptr, machine_memory_bytes());
   append(found, check_container_limits(limit.ok() ? *limit : 0));
-  if (has_problem(found, "file-size")) {  // a context would end this process
+  if (has_problem(found, "file-size")) {  // a context could end this process
     append(found, check_machine(limit.ok() ? *limit : 0));
-    found.push_back(problem("context", "no path was tried: opening a context would end doctor",
+    found.push_back(problem("context", "no path was tried: opening a context could end doctor",
                             "mend file-size, then run it again"));
     return found;
   }
