@@ -289,7 +289,9 @@ size_t Arena::start_trim() {
 size_t Arena::free_some(size_t bytes) {
   if (freeing_bytes() == 0 || state_->owner.in_forked_child()) return 0;
   std::unique_lock growing(state_->grow_mutex, std::try_to_lock);
-  return growing ? state_->free_some(bytes) : 0;
+  // The kernel takes no part of a page.
+  const size_t whole = round_up(std::min<uint64_t>(bytes, state_->reserved), kExtentGranule);
+  return growing ? state_->free_some(whole) : 0;
 }
 
 size_t Arena::freeing_bytes() const {

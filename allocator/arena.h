@@ -160,10 +160,10 @@ class Arena {
   // contexts do in their progress(); ending the arena frees the rest at once. Returns their bytes;
   // 0 also while another thread grows the arena.
   size_t start_trim();
-  // Gives back up to `bytes` of what start_trim() and abandoned allocations left. Returns how many;
-  // 0 also while another thread grows the arena. Blocks: with the last bytes of an extent that was
-  // sealed while the kernel frees it whole: its seals, which protect peers, let nobody free a part
-  // of it.
+  // Gives back up to `bytes`, rounded up to whole 2 MiB, of what start_trim() and abandoned
+  // allocations left. Returns how many; 0 also while another thread grows the arena. Blocks: with
+  // the last bytes of an extent that was sealed while the kernel frees it whole: its seals, which
+  // protect peers, let nobody free a part of it.
   size_t free_some(size_t bytes);
   // What is left for it.
   size_t freeing_bytes() const;

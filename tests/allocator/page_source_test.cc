@@ -133,6 +133,17 @@ TEST_CASE("an extent goes back slice by slice, unless a peer may have it") {
   }
 }
 
+TEST_CASE("memory goes back in whole huge pages, whatever is asked for") {
+  auto arena = std::move(Arena::create({.limit_bytes = 64 * kMiB})).value();
+  REQUIRE(arena->allocate(1000).ok());
+  REQUIRE(arena->start_trim() == 8 * kMiB);
+  CHECK(arena->free_some(0) == 0);
+  CHECK(arena->free_some(1) == 2 * kMiB);
+  CHECK(arena->free_some(3 * kMiB) == 4 * kMiB);
+  CHECK(arena->free_some(SIZE_MAX) == 2 * kMiB);
+  CHECK(arena->freeing_bytes() == 0);
+}
+
 TEST_CASE("addresses given back stay reserved and can be used again") {
   size_t before = open_descriptors();
   PageSource& pages = system_page_source();
