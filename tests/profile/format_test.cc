@@ -3,6 +3,7 @@
 
 #include <catch2/catch.hpp>
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,7 +11,9 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string>
+#include <vector>
 
 #include <sluice/recording/file.h>
 
@@ -159,6 +162,64 @@ TEST_CASE("a file takes no more than its limit, and says what is missing") {
   REQUIRE(read->missing.size() == 1);
   CHECK(read->missing[0].find("of " + std::to_string(most + 5000) + " messages") !=
         std::string::npos);
+}
+
+// Blocks of 128 messages until the file takes no more; how many messages it took.
+uint64_t fill(File& file) {
+  const Connection connection;
+  REQUIRE(file.append(BlockKind::kConnections, 0, std::span(&connection, 1)));
+  uint64_t taken = 0;
+  while (true) {
+    const std::vector<Event> events(128, Event{.at_ns = 2000 + taken});
+    if (!file.append(BlockKind::kEvents, 0, std::span<const Event>(events))) return taken;
+    taken += events.size();
+  }
+}
+
+// Of the messages that are there no time is missing before one, and no connection.
+TEST_CASE("behind messages that did not fit comes nothing but the end, although it would fit") {
+  Folder folder;
+  auto file = File::open(folder.path, header_of_test(), 1);
+  REQUIRE(file.ok());
+  const uint64_t taken = fill(*file);
+  const Event small{.at_ns = 1'000'000};
+  CHECK_FALSE(file->append(BlockKind::kEvents, 0, std::span(&small, 1)));
+  const Connection next{.number = 1};
+  CHECK_FALSE(file->append(BlockKind::kConnections, 0, std::span(&next, 1)));
+  const End end{.events = taken + 129};
+  CHECK(file->append(BlockKind::kEnd, 0, std::span(&end, 1)));
+  auto read = read_recording(file->path());
+  REQUIRE(read.ok());
+  CHECK(kept(*read) == taken);
+  CHECK(read->contexts.at(0).connections.size() == 1);
+  CHECK(read->contexts.at(0).ended);
+  REQUIRE(read->missing.size() == 1);
+  CHECK(read->missing[0].find("the first " + std::to_string(taken) + " of") != std::string::npos);
+}
+
+TEST_CASE("a program whose files may not be large is recorded as far as they may") {
+  Folder folder;
+  rlimit before;
+  REQUIRE(::getrlimit(RLIMIT_FSIZE, &before) == 0);
+  auto limit_files = [&](rlim_t bytes) {
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before.rlim_max};
+    return ::setrlimit(RLIMIT_FSIZE, &limit) == 0;
+  };
+  auto file = File::open(folder.path, header_of_test(), 1);
+  REQUIRE(file.ok());
+  // What is more ends the program by SIGXFSZ.
+  REQUIRE(limit_files(100'000));
+  const uint64_t taken = fill(*file);
+  const End end{.events = taken + 128};
+  const bool ended = file->append(BlockKind::kEnd, 0, std::span(&end, 1));
+  REQUIRE(limit_files(100));
+  auto none = File::open(folder.path, header_of_test(), 2);
+  REQUIRE(limit_files(before.rlim_cur));
+  CHECK(ended);
+  CHECK(std::filesystem::file_size(file->path()) <= 100'000);
+  CHECK(read_recording(file->path()).ok());
+  REQUIRE_FALSE(none.ok());
+  CHECK(none.status().detail().find("; raise `ulimit -f`") != std::string::npos);
 }
 
 TEST_CASE("a file that cannot be made is an error with the remedy, and links are not followed") {

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -23,8 +24,19 @@ Status denied(const std::string& what, int os_error) {
                 what + "; set SLUICE_RECORD to a folder that this user may write to", os_error);
 }
 
+// Beyond its file size limit (ulimit -f) a write would end the program that is recorded (SIGXFSZ).
+uint64_t most_bytes() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0) return kMostFileBytes;
+  return std::min<uint64_t>(kMostFileBytes, limit.rlim_cur);
+}
+
 // The whole header, under a name of its own first: nobody sees half of it.
 Status make(const std::string& path, const FileHeader& header) {
+  if (most_bytes() < sizeof(header))
+    return Status(Code::kAccessDenied, Scope::kContext, "recording",
+                  path + " would be larger than files of this process may be; raise `ulimit -f`",
+                  EFBIG);
   std::string fresh = path + ".XXXXXX";
   Descriptor file(::mkostemp(fresh.data(), O_CLOEXEC));  // 0600
   if (!file) return denied("no file can be made for " + path, errno);
@@ -56,13 +68,15 @@ Result<File> File::open(const std::string& folder, const FileHeader& header, uin
 }
 
 bool File::append(const BlockHeader& header, std::span<const std::byte> body) {
-  if (full_ || header.count == 0) return !full_;
+  const bool is_end = header.kind == BlockKind::kEnd;
+  if (cut_ || (full_ && !is_end) || header.count == 0) return !cut_ && !full_;
   struct stat facts {};
   // The room of an end is kept: it tells how much is missing.
-  const uint64_t reserve = header.kind == BlockKind::kEnd ? 0 : sizeof(BlockHeader) + sizeof(End);
+  const uint64_t reserve = is_end ? 0 : sizeof(BlockHeader) + sizeof(End);
   const uint64_t length = sizeof(header) + body.size();
   if (::fstat(file_.value(), &facts) != 0 ||
-      static_cast<uint64_t>(facts.st_size) + length + reserve > kMostFileBytes) {
+      static_cast<uint64_t>(facts.st_size) + length + reserve > most_bytes()) {
+    full_ = true;
     return false;
   }
   iovec parts[2] = {{const_cast<BlockHeader*>(&header), sizeof(header)},
@@ -73,7 +87,7 @@ bool File::append(const BlockHeader& header, std::span<const std::byte> body) {
   } while (written < 0 && errno == EINTR);
   if (written == static_cast<ssize_t>(length)) return true;
   // A block after half of one could not be read.
-  full_ = true;
+  cut_ = true;
   log(LogLevel::kWarning, "the recording " + path_ + " ends here: " +
                               (written < 0 ? std::strerror(errno) : "the disk is full"));
   return false;

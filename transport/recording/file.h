@@ -24,7 +24,8 @@ class File {
                            uint64_t incarnation);
 
   const std::string& path() const { return path_; }
-  // False: the file is full, or the disk is. Nothing more is written then.
+  // False: the file is full, or the disk is. Nothing more is written of this context then but its
+  // end: messages behind a gap would have the wrong times, or a connection that nothing tells of.
   template <typename Entry>
   bool append(BlockKind kind, uint32_t context, std::span<const Entry> entries) {
     return append(
@@ -39,6 +40,7 @@ class File {
   Descriptor file_;
   std::string path_;
   bool full_ = false;
+  bool cut_ = false;  // not even an end
 };
 
 }  // namespace sluice::recording
