@@ -4,6 +4,7 @@
     dump_test.py BINARY FRAMES     FRAMES: tests/slp/golden/frames.txt
 """
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -216,6 +217,23 @@ class Choice(Dump):
             self.assertEqual([json.loads(line) for line in self.run_command("dump", path, "--json", "--payload").stdout.splitlines()], told)
         self.json(captures.pcap([captures.ethernet("client", FRAMES[0][1], ethertype=0x0806)]), "--write", path)
         self.assertEqual(len(pathlib.Path(path).read_bytes()), 24)  # a whole capture of nothing
+
+    def test_the_file_that_is_read_is_not_written_whatever_it_is_called(self):
+        path = self.file("read.pcap")
+        capture = captures.pcap(self.packets)
+        pathlib.Path(path).write_bytes(capture)
+        names = {"symlink": self.file("symlink.pcap"), "link": self.file("link.pcap")}
+        os.symlink(path, names["symlink"])
+        os.link(path, names["link"])
+        for name in (os.path.join(os.path.dirname(path), ".", "read.pcap"), *names.values()):
+            done = self.run_command("dump", path, "--write", name, expect=1)
+            self.assertIn("is what is read; give --write a file of its own", done.stderr)
+            self.assertEqual(pathlib.Path(path).read_bytes(), capture)
+        # A file that is not there leaves what was written before.
+        kept = self.file("kept.pcap")
+        pathlib.Path(kept).write_bytes(capture)
+        self.run_command("dump", "/nowhere/none.pcap", "--write", kept, expect=1)
+        self.assertEqual(pathlib.Path(kept).read_bytes(), capture)
 
     def test_a_capture_of_two_links_cannot_be_written_as_one(self):
         capture = captures.section("<") + captures.interface("<") + captures.interface("<", link=captures.COOKED2) + \

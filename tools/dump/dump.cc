@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <cstring>
@@ -29,6 +30,14 @@ Status trouble(const std::string& path, const char* what) {
 int fail(const Status& status) {
   fmt::print(stderr, "sluice dump: {}\n", status.to_string());
   return 1;
+}
+
+// By whatever name: opening it for writing would empty it before it is read.
+bool is_same_file(std::FILE* file, const std::string& path) {
+  struct stat read, written;
+  return ::fstat(::fileno(file), &read) == 0 && S_ISREG(read.st_mode) &&
+         ::stat(path.c_str(), &written) == 0 && read.st_dev == written.st_dev &&
+         read.st_ino == written.st_ino;
 }
 
 class FileSource final : public ByteSource {
@@ -112,6 +121,12 @@ int finish(const Status& status, const Teller& teller) {
 int dump_file(const DumpOptions& options, Teller& teller, Copy& copy) {
   File file(options.file == "-" ? stdin : std::fopen(options.file.c_str(), "rbe"));
   if (!file) return fail(trouble(options.file, "read"));
+  if (is_same_file(file.get(), options.write_file)) {
+    return fail(
+        Status(Code::kInvalidArgument, Scope::kOperation, "dump",
+               "'" + options.write_file + "' is what is read; give --write a file of its own"));
+  }
+  if (Status opened = copy.open(); !opened.ok()) return fail(opened);
   FileSource source(file.get());
   CaptureReader reader(source);
   Status status = tell_all([&] { return reader.next(); }, teller, copy);
@@ -123,6 +138,7 @@ int dump_live(const DumpOptions& options, Teller& teller, Copy& copy) {
   Result<std::unique_ptr<LiveCapture>> live =
       LiveCapture::open(options.interface, options.wishes.carriers, options.promiscuous);
   if (!live.ok()) return fail(live.status());
+  if (Status opened = copy.open(); !opened.ok()) return fail(opened);
   fmt::print(stderr, "sluice dump: listening on {}\n", options.interface);
   Status status = tell_all([&] { return (*live)->next(); }, teller, copy);
   int code = finish(status, teller);
@@ -137,7 +153,6 @@ int dump_live(const DumpOptions& options, Teller& teller, Copy& copy) {
 
 int run_dump(const DumpOptions& options) {
   Copy copy(options.write_file);
-  if (Status opened = copy.open(); !opened.ok()) return fail(opened);
   Teller teller(options.wishes);
   return options.interface.empty() ? dump_file(options, teller, copy)
                                    : dump_live(options, teller, copy);
