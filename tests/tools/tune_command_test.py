@@ -82,6 +82,17 @@ class Tune(command.CommandTest):
                 self.run_here("perf", "exchange_bw", "--self", "--transport", "shm", "--into", "--consume", "-s", "300001", "-n", "200", "-t", depth, "--verify",
                               SLUICE_TUNING=f"stream_copy_bytes={reach}")
 
+    def test_a_secret_rules_out_no_path_that_is_measured(self):
+        secret = os.path.join(self.cache, "secret")
+        with open(os.open(secret, os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
+            file.write("sixteen bytes and more\n")
+        told = self.run_here("tune", "--dry-run", SLUICE_L2_SECRET_FILE=secret).stdout
+        self.assertIn("tcp_eager_bytes", told)
+        self.assertNotIn("second process", told)
+        # What the second process says of itself reaches whoever asked.
+        done = self.run_here("tune", "--dry-run", expect=1, SLUICE_L2_SECRET_FILE="/nowhere/secret")
+        self.assertIn("/nowhere/secret", done.stderr)
+
     def test_a_place_that_cannot_be_written_is_named(self):
         done = self.run_here("tune", expect=1, SLUICE_CACHE_DIR="/proc/nowhere")
         self.assertIn("/proc/nowhere", done.stderr)
