@@ -36,6 +36,11 @@ constexpr unsigned MFD_NOEXEC_SEAL = 8;  // Linux 6.3
 // Left to the rest of the machine: an extent that would take the last bytes is refused
 // here, because the kernel would answer with the OOM killer, not with an error.
 constexpr size_t kLeftToSystem = size_t{64} << 20;
+// So many bytes of pages come between two looks at what is left, each of which takes about 0.1 ms:
+// other allocations in steps, and other processes, may have taken the same memory meanwhile.
+constexpr size_t kBetweenLooks = size_t{64} << 20;
+// Left at such a look: page tables have had a little since the first.
+constexpr size_t kLeftOnTheWay = kLeftToSystem / 2;
 
 Counter hugetlb_fallback("allocator.hugetlb_fallback");
 Counter collapse_fallback("allocator.collapse_fallback");
@@ -119,7 +124,9 @@ class LinuxPageSource final : public PageSource {
     SLUICE_TRY(PageRun run, begin_commit(base, length));
     Status status;
     for (size_t done = 0; done < length && status.ok();) {
-      Result<size_t> reached = populate(run, done, kHugePage);
+      // What is left was looked at just now.
+      Result<size_t> reached =
+          done == 0 ? provide_pages(run, done, kHugePage) : populate(run, done, kHugePage);
       status = reached.status();
       if (!status.ok()) break;
       if (*reached > done) {
@@ -143,23 +150,13 @@ class LinuxPageSource final : public PageSource {
     return begin_small(base, length);
   }
 
-  // Pages now, zeroed by the kernel: a sparse file would mean SIGBUS when memory is short, and a
-  // fault on every first touch. Through the mapping, as fallocate() does not see its advice.
   Result<size_t> populate(PageRun& run, size_t offset, size_t length) override {
-    if (run.pages == PageKind::kHugetlb) {
-      // A cgroup's limit of huge pages is looked at only now, and on which nodes they lie.
-      return populate_plain(run, offset, length) == 0 ? offset + length : offset;
+    if (run.pages != PageKind::kHugetlb && offset % kBetweenLooks == 0) {
+      const size_t next = std::min(kBetweenLooks, run.length - offset);
+      SLUICE_RETURN_IF_ERROR(
+          check_room(next, kLeftOnTheWay, "a further " + mebibytes(next) + " of an extent"));
     }
-    int refused = 0;
-    for (size_t at = offset; at < offset + length && refused == 0 && run.collapses; at += kHugePage)
-      refused = collapse(run.base + at);
-    if (int error = populate_plain(run, offset, length); error != 0) {
-      refused_system.add();
-      return no_memory(error, "no memory for an extent of " + mebibytes(run.length) +
-                                  "; free some, or lower ArenaOptions::limit_bytes");
-    }
-    if (refused != 0) say_refused(run, offset, refused);
-    return offset + length;
+    return provide_pages(run, offset, length);
   }
 
   Result<PageRun> go_on_small(PageRun& run, size_t offset) override {
@@ -208,17 +205,39 @@ class LinuxPageSource final : public PageSource {
       log(LogLevel::kError, "the addresses of an extent could not be reserved again");
   }
 
+  // Errors: kNoMemory, if `length` more bytes would leave less than `left`.
+  static Status check_room(size_t length, size_t left, const std::string& what) {
+    const size_t available = available_memory_bytes();
+    if (length <= available - std::min(available, left)) return Status();
+    refused_system.add();
+    return no_memory(ENOMEM,
+                     what + " is more than the " + mebibytes(available) +
+                         " that are free (MemAvailable, memory.max); free memory, raise the "
+                         "cgroup's memory.max, or lower ArenaOptions::limit_bytes");
+  }
+
+  // Pages now, zeroed by the kernel: a sparse file would mean SIGBUS when memory is short, and a
+  // fault on every first touch. Through the mapping, as fallocate() does not see its advice.
+  static Result<size_t> provide_pages(PageRun& run, size_t offset, size_t length) {
+    if (run.pages == PageKind::kHugetlb) {
+      // A cgroup's limit of huge pages is looked at only now, and on which nodes they lie.
+      return populate_plain(run, offset, length) == 0 ? offset + length : offset;
+    }
+    int refused = 0;
+    for (size_t at = offset; at < offset + length && refused == 0 && run.collapses; at += kHugePage)
+      refused = collapse(run.base + at);
+    if (int error = populate_plain(run, offset, length); error != 0) {
+      refused_system.add();
+      return no_memory(error, "no memory for an extent of " + mebibytes(run.length) +
+                                  "; free some, or lower ArenaOptions::limit_bytes");
+    }
+    if (refused != 0) say_refused(run, offset, refused);
+    return offset + length;
+  }
+
   static Result<PageRun> begin_small(std::byte* base, size_t length) {
     hugetlb_fallback.add();
-    size_t available = available_memory_bytes();
-    if (length > available - std::min(available, kLeftToSystem)) {
-      refused_system.add();
-      return no_memory(ENOMEM, "an extent of " + mebibytes(length) + " is more than the " +
-                                   mebibytes(available) +
-                                   " that are free (MemAvailable, memory.max); free memory, raise "
-                                   "the cgroup's memory.max, or lower "
-                                   "ArenaOptions::limit_bytes");
-    }
+    SLUICE_RETURN_IF_ERROR(check_room(length, kLeftToSystem, "an extent of " + mebibytes(length)));
     Result<PageRun> run = map_file(base, length, 0);
     if (!run.ok()) refused_system.add();
     return run;

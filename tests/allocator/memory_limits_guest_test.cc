@@ -125,5 +125,21 @@ TEST_CASE("memory beyond a cgroup's limit is a status that names it, and what fi
   }
 }
 
+// Each of them would have found room enough for itself alone.
+TEST_CASE("allocations in steps that are too large together are refused, not killed") {
+  Limited limited("memory.max", 400 * kMiB);
+  auto arena = std::move(Arena::create({.limit_bytes = 1024 * kMiB})).value();
+  auto one = arena->begin_allocate(240 * kMiB), other = arena->begin_allocate(240 * kMiB);
+  REQUIRE(one->step());
+  REQUIRE(other->step());
+  REQUIRE(one->system_bytes() + other->system_bytes() >= 480 * kMiB);
+  while (!one->ready()) one->step();
+  CHECK(one->take().ok());
+  while (!other->ready()) other->step();
+  Result<Buffer> refused = other->take();
+  CHECK(refused.code() == Code::kNoMemory);
+  CHECK(refused.status().to_string().find("memory.max") != std::string::npos);
+}
+
 }  // namespace
 }  // namespace sluice
