@@ -108,7 +108,8 @@ class QueuePair {
   // poll() has something to do. Cheap: who spins asks for nothing else. Requires: neither stopped
   // nor failed.
   bool look() {
-    if (has_chores()) return true;
+    // From inside a completion: the rest of the batch that it came with is still to be handled.
+    if (has_chores() || batch_at_ < batch_size_) return true;
     take_batch(static_cast<int>(batch_.size()));
     return batch_size_ != 0;
   }

@@ -50,7 +50,8 @@ Status corrupt(const std::string& what) {
 size_t QueuePair::poll(proto::DirectClient& client, Instant now, int most) {
   if (stopped() || failed()) return 0;
   size_t work = 0;
-  if (!deferred_.empty() || !closed_at_once_.empty()) [[unlikely]]
+  // From inside a completion the rest of its batch goes first: what was put aside came later.
+  if ((!deferred_.empty() || !closed_at_once_.empty()) && batch_at_ == batch_size_) [[unlikely]]
     handle_put_aside(client, now, most, work);
   // What a batch that is not full leaves behind is of the next turn; arm() looks again, too.
   for (bool more = true; more && most > 0 && !stopped() && !failed();) {

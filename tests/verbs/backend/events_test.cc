@@ -310,5 +310,43 @@ TEST_CASE("an event is asked for once a sleep, however much completes", "[verbs]
   CHECK(fabric->moderations().empty());
 }
 
+// A completion may turn the context, and may open a window, which takes from the completion queue
+// until that is done. The messages have one tag: each receive has the bytes of its own.
+TEST_CASE("a completion that turns its context loses and overtakes nothing of its batch",
+          "[verbs][events]") {
+  for (bool grants : {false, true}) {
+    INFO((grants ? "and grants memory" : "alone"));
+    Fabric fabric;
+    Duo duo;
+    REQUIRE(duo.open().ok());
+    duo.settle();
+    Tally &sent = duo.tally(), &received = duo.tally();
+    Buffer memory = test::room(*duo.far, 4096);
+    bool inside = false;
+    received.on_end = [&](const Completion&) {
+      if (std::exchange(inside, true)) return;
+      if (grants) CHECK(duo.server.grant(memory, {.rights = Right::kRead}).ok());
+      for (int turn = 0; turn < 3; ++turn) (void)duo.far->progress();
+    };
+    constexpr uint64_t kMessages = 40;  // more than one batch, and less than the credits
+    for (uint64_t i = 1; i <= kMessages; ++i) {
+      received.expect(duo.server.receive({.tag = 1}, test::room(*duo.far, 100), received.options()),
+                      OperationKind::kReceive, 1, i);
+    }
+    for (uint64_t i = 1; i <= kMessages; ++i) {
+      sent.expect(duo.client.send(1, test::tensor(*duo.near, 100, i), sent.options()),
+                  OperationKind::kSend);
+    }
+    CHECK(duo.until([&] { return sent.ended() && received.ended(); }, in(7s)));
+    CHECK(inside);
+    sent.check();
+    received.check();
+    INFO(received.text());
+    CHECK(received.failures() == 0);
+    CHECK(duo.connected());
+    received.on_end = nullptr;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::verbs
