@@ -2,7 +2,9 @@
 #ifndef SLUICE_VERBS_LINK_H_
 #define SLUICE_VERBS_LINK_H_
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <sluice/spi/link.h>
@@ -45,7 +47,13 @@ class VerbsLink final : public DeviceLink, private proto::DirectClient {
            (!connection_->queue().failed() && !connection_->peer_gone() &&
             connection_->queue().arm() && lanes_.arm());
   }
-  bool port_active() const { return connection_->queue().port_active(); }
+  // For how long it has been found here that its port is down; nothing: it is up. Requires: not
+  // closed.
+  std::optional<Duration> port_down_for(Instant now) {
+    const bool up = connection_->queue().port_active();
+    port_down_since_ = up ? kNever : std::min(port_down_since_, now);
+    return up ? std::nullopt : std::optional(now - port_down_since_);
+  }
   // The device says that something failed; what is not this connection's is left alone.
   void device_failed(const DeviceEvent& event, const Status& why);
   void unplugged(const Status& why);
@@ -111,6 +119,7 @@ class VerbsLink final : public DeviceLink, private proto::DirectClient {
   DeviceClient* transfer_ = nullptr;
   Instant quiet_since_;      // nothing has come since, or the peer's device was asked then
   uint32_t unanswered_ = 0;  // probes since then
+  Instant port_down_since_ = kNever;
   bool blocked_ = false;
   bool down_ = false;
   uint32_t polling_ = 0;    // calls of handle() that are running

@@ -1,6 +1,7 @@
 #include <sluice/verbs/provider.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <sluice/base/counters.h>
@@ -281,27 +282,32 @@ size_t VerbsProvider::check_ports(Instant now) {
   work += std::erase_if(devices_, [](const auto& device) {
     return device->dead() && !device->in_use() && !device->has_buried();
   });
-  if (port_down_since_ != kNever) {
-    bool unplugged = now - port_down_since_ >= kUnpluggedAfter;
+  if (some_port_down_) {
     Status why(
         Code::kUnreachable, Scope::kEndpoint, kOrigin,
         "the port of the RDMA device has been down for 3 s; check its cable, and connect again");
-    bool all_up = true;
+    some_port_down_ = false;
     for (const auto& [session, link] : connections_.held()) {
-      if (link->closed() || link->port_active()) continue;
-      all_up = false;
-      if (unplugged) link->unplugged(why);
+      if (link->closed()) continue;
+      const std::optional<Duration> down = link->port_down_for(now);
+      some_port_down_ = some_port_down_ || down.has_value();
+      if (down.value_or(Duration(0)) < kUnpluggedAfter) continue;
+      link->unplugged(why);
+      ++work;
     }
-    if (all_up) port_down_since_ = kNever;
-    waiting = waiting || !all_up;
-    work += unplugged ? 1 : 0;
+    waiting = waiting || some_port_down_;
   }
   port_check_ = waiting ? after(now, kWatchdog) : kNever;
+  note_use();
   return work;
 }
 
-// After an attempt that failed: a device that nobody uses would still have every extent
-// registered, and refuse the arena what the other paths need.
+// Also where no connection is left: only a provider in use has turns.
+void VerbsProvider::check_ports_soon() {
+  port_check_ = now();
+  note_use();
+}
+
 void VerbsProvider::drop_unused_devices() {
   std::erase_if(devices_,
                 [](const auto& device) { return !device->in_use() && !device->has_buried(); });
@@ -317,7 +323,8 @@ void VerbsProvider::note_use() {
   bool buried =
       std::any_of(devices_.begin(), devices_.end(), [](const auto& d) { return d->has_buried(); });
   if (buried && port_check_ == kNever) port_check_ = after(context_.now(), kWatchdog);
-  in_use_ = buried || connections_.in_use() || !meeting_.empty() || !listeners_.empty();
+  in_use_ =
+      port_check_ != kNever || connections_.in_use() || !meeting_.empty() || !listeners_.empty();
 }
 
 void VerbsProvider::linger(std::unique_ptr<Connection> connection) {
@@ -382,13 +389,12 @@ void VerbsProvider::on_device_event(const DeviceEvent& event) noexcept {
       // Its connections live until the retries say otherwise: a link may come back.
       ports_down.add();
       log(LogLevel::kWarning, "a port of an RDMA device went down");
-      port_down_since_ = std::min(port_down_since_, now());
-      port_check_ = port_down_since_;
-      return;
-    case IBV_EVENT_PORT_ACTIVE: port_check_ = now(); return;
+      some_port_down_ = true;
+      return check_ports_soon();
+    case IBV_EVENT_PORT_ACTIVE: return check_ports_soon();
     default: return;
   }
-  if (event.fatal) port_check_ = now();
+  if (event.fatal) check_ports_soon();
   for (const auto& [session, link] : connections_.held()) link->device_failed(event, why);
   for (Connection* connection : meeting_) {
     if (connection->concerned_by(event)) connection->fail(why);

@@ -45,6 +45,9 @@ class VerbsProvider final : public Provider,
                                                       const Requirements& require,
                                                       const proto::SessionOptions& options,
                                                       std::string reason);
+  // After an attempt that failed: a device that nobody uses would still have every extent
+  // registered, and refuse the arena what the other paths need.
+  void drop_unused_devices();
 
   size_t progress(Instant now) override;
   bool begin_sleep() override;
@@ -65,8 +68,8 @@ class VerbsProvider final : public Provider,
   uint64_t sum_of(uint64_t (Device::*count)() const) const;
   void linger(std::unique_ptr<Connection> connection) override;
   size_t see_off(Instant now);
-  void drop_unused_devices();
   size_t check_ports(Instant now);
+  void check_ports_soon();
   void forget_closed();
   void note_use();
 
@@ -80,9 +83,9 @@ class VerbsProvider final : public Provider,
   std::vector<Connection*> meeting_;  // being connected, by meet()
   std::vector<VerbsListener*> listeners_;
   proto::ConnectionSet<VerbsLink, Connection> connections_;
-  Instant port_down_since_ = kNever;
   Instant port_check_ = kNever;
-  bool software_ = false;  // some device is
+  bool some_port_down_ = false;  // perhaps: of a connection that is held
+  bool software_ = false;        // some device is
   bool some_closed_ = false;
   // When it last fell asleep, until the next progress(), and what had been announced then:
   // what is found after a whole watchdog's time without an event has missed one.

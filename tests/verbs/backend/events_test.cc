@@ -272,6 +272,32 @@ TEST_CASE("a port that stays down ends its connections, and a new one works when
   expect_reconnect(duo);
 }
 
+TEST_CASE("each port has its own three seconds to come back", "[verbs][events]") {
+  FakeOptions two;
+  two.devices = {FakeDeviceOptions{.name = "fake0", .ipv4 = "127.0.0.1"},
+                 FakeDeviceOptions{.name = "fake1", .ipv4 = "127.0.0.9"}};
+  two.retry_ticks = uint64_t{1} << 40;  // no answer is missed before
+  Fabric fabric(two);
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  auto listening = duo.far->listen("rdma://127.0.0.9:0");
+  REQUIRE(listening.ok());
+  Listener first = std::exchange(duo.listener, std::move(*listening));
+  auto made = duo.connect();
+  REQUIRE(made.ok());
+  auto [client, server] = std::move(made).value();
+  fabric->set_port(IBV_PORT_DOWN, 0);
+  (void)duo.until([] { return false; }, in(2500ms));
+  fabric->set_port(IBV_PORT_DOWN, 1);
+  CHECK(duo.until([&] { return duo.both_closed(); }, in(2s)));
+  (void)duo.until([] { return false; }, in(300ms));
+  CHECK(client.state() == EndpointState::kConnected);
+  CHECK(server.state() == EndpointState::kConnected);
+  fabric->set_port(IBV_PORT_ACTIVE, 1);
+  for (Endpoint* end : {&client, &server})
+    end->core().abort(Status(Code::kCancelled, Scope::kEndpoint, "test", "enough"));
+}
+
 TEST_CASE("a GID table that changes leaves connections alone and the next ones find it",
           "[verbs][events]") {
   Fabric fabric;
@@ -345,6 +371,35 @@ TEST_CASE("a completion that turns its context loses and overtakes nothing of it
     CHECK(received.failures() == 0);
     CHECK(duo.connected());
     received.on_end = nullptr;
+  }
+}
+
+// Its device stays open after the last connection, and so do its events.
+TEST_CASE("a program that has left RDMA sleeps, whatever becomes of port and device",
+          "[verbs][events]") {
+  enum class Event { kPort, kFailed, kRemoved };
+  for (Event event : {Event::kPort, Event::kFailed, Event::kRemoved}) {
+    INFO(static_cast<int>(event));
+    Fabric fabric;
+    Duo duo;
+    REQUIRE(duo.open().ok());
+    CHECK(duo.client.close(soon()).ok());
+    CHECK(duo.until([&] { return duo.both_closed(); }));
+    duo.client = Endpoint();
+    duo.server = Endpoint();
+    duo.settle();
+    REQUIRE(fabric->census().contexts == 2);
+    if (event == Event::kPort) fabric->set_port(IBV_PORT_DOWN);
+    if (event == Event::kFailed) fabric->raise_device(IBV_EVENT_DEVICE_FATAL);
+    if (event == Event::kRemoved) fabric->remove_device();
+    duo.settle();
+    CHECK(duo.near->next_timeout() > now());
+    CHECK(fabric->census().contexts == (event == Event::kPort ? 2 : 0));
+    if (event == Event::kPort) fabric->set_port(IBV_PORT_ACTIVE);
+    if (event == Event::kRemoved) continue;
+    duo.settle();
+    CHECK(duo.near->next_timeout() > now());
+    expect_reconnect(duo);
   }
 }
 
