@@ -69,7 +69,10 @@ class Connection final : private CmClient, private proto::DirectClient {
   bool concerned_by(const DeviceEvent& event) const;
   // Moves the greeting on. Returns how much it did.
   size_t step(Instant now);
-  bool arm() { return queue_ == nullptr || state_ == State::kEnded || queue_->arm(); }
+  // About to sleep. False: step() has work. What comes after HELLO is of whoever takes it.
+  bool arm() {
+    return queue_ == nullptr || state_ == State::kEnded || state_ == State::kReady || queue_->arm();
+  }
   void fail(Status why);
 
   QueuePair& queue() { return *queue_; }

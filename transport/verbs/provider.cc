@@ -349,7 +349,8 @@ bool VerbsProvider::begin_sleep() {
   for (const auto& [session, link] : connections_.held()) quiet = link->arm() && quiet;
   for (Connection* connection : meeting_) quiet = connection->arm() && quiet;
   for (VerbsListener* listener : listeners_) quiet = listener->arm() && quiet;
-  for (const auto& leaving : connections_.leaving()) quiet = leaving.connection->arm() && quiet;
+  for (const auto& leaving : connections_.leaving())
+    quiet = leaving.connection->queue().arm() && quiet;
   slept_since_ = quiet ? now() : kNever;
   announced_before_ = sum_of(&Device::announcements);
   return quiet;

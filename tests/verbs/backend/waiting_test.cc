@@ -110,5 +110,34 @@ TEST_CASE("where all places are taken by a machine, its next caller is told, and
     CHECK(scene.listener->take_by(Meeting::token(number)) != nullptr);
 }
 
+TEST_CASE("who does not take a caller sleeps, whatever that caller has sent", "[verbs][waiting]") {
+  Fabric fabric;
+  Duo duo;
+  auto listening = duo.far->listen("rdma://127.0.0.1:0");
+  REQUIRE(listening.ok());
+  duo.listener = std::move(listening).value();
+  auto caller = duo.near->connect(duo.listener.address());
+  REQUIRE(caller.ok());
+  duo.client = std::move(caller).value();
+  Tally &sent = duo.tally(), &received = duo.tally();
+  sent.expect(duo.client.send(1, test::tensor(*duo.near, 100, 7), sent.options()),
+              OperationKind::kSend);
+  duo.settle();
+  bool sleeps = false;
+  for (int turn = 0; turn < 100 && !sleeps; ++turn) {
+    sleeps = duo.far->prepare_to_sleep();
+    (void)duo.far->progress();
+  }
+  CHECK(sleeps);
+  auto taken = duo.listener.accept(soon());
+  REQUIRE(taken.ok());
+  duo.server = std::move(taken).value();
+  received.expect(duo.server.receive({.tag = 1}, test::room(*duo.far, 100), received.options()),
+                  OperationKind::kReceive, 1, 7);
+  CHECK(duo.until([&] { return sent.ended() && received.ended(); }));
+  sent.check();
+  received.check();
+}
+
 }  // namespace
 }  // namespace sluice::verbs
