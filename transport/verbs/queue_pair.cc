@@ -45,6 +45,9 @@ Counter queues_moderated("verbs.queues_moderated");
 Counter flushes_overdue("verbs.flushes_overdue");
 Counter queue_pairs_stuck("verbs.queue_pairs_stuck");
 
+// ibv_mtu counts from 256 bytes = 1.
+uint64_t packet_bytes(uint8_t mtu) { return uint64_t{128} << mtu; }
+
 Status device_error(const std::string& what, int error) {
   Code code = error == ENOMEM || error == EMFILE ? Code::kNoMemory : Code::kInternal;
   std::string remedy = error == ENOMEM ? "; if locked memory is limited (ulimit -l), raise it" : "";
@@ -58,8 +61,8 @@ Result<std::unique_ptr<QueuePair>> QueuePair::create(Device& device, uint8_t por
   made->port_ = port;
   made->chunk_limit_ = std::min<uint64_t>(device.message_limit(port), kLargestChunk);
   if (device.limits().software && !device.limits().iwarp) {
-    uint64_t packet = uint64_t{128} << made->port_mtu();  // ibv_mtu counts from 256 bytes = 1
-    made->chunk_limit_ = std::min(made->chunk_limit_, kSoftwareChunkPackets * packet);
+    made->chunk_limit_ =
+        std::min(made->chunk_limit_, kSoftwareChunkPackets * packet_bytes(made->port_mtu()));
   }
   SLUICE_RETURN_IF_ERROR(made->create_queues());
   if (use == Use::kAll) SLUICE_RETURN_IF_ERROR(made->make_slots());
@@ -183,6 +186,15 @@ Status QueuePair::ready(rdma_cm_id* id, uint8_t peer_mtu) {
   // Both ends know both ports: the connection manager took that of the asker alone.
   attributes.path_mtu = static_cast<ibv_mtu>(
       std::min<uint8_t>(static_cast<uint8_t>(attributes.path_mtu), std::min(peer_mtu, port_mtu())));
+  // The peer's port may have smaller packets than ours.
+  if (device_.limits().software) {
+    chunk_limit_ =
+        std::min(chunk_limit_,
+                 kSoftwareChunkPackets * packet_bytes(static_cast<uint8_t>(attributes.path_mtu)));
+  }
+  // The peer's wish: its device may be larger. It is told the same in our answer.
+  attributes.max_dest_rd_atomic =
+      std::min(attributes.max_dest_rd_atomic, device_.limits().reads_in);
   mask |= IBV_QP_MIN_RNR_TIMER;
   if (int e = api_.modify_qp(qp_, &attributes, mask); e != 0)
     return device_error("the queue pair refuses the peer's address", e);
@@ -191,6 +203,7 @@ Status QueuePair::ready(rdma_cm_id* id, uint8_t peer_mtu) {
   mask = 0;
   if (int e = api_.init_qp_attr(id, &attributes, &mask); e != 0)
     return device_error("the connection manager does not know the path", e);
+  attributes.max_rd_atomic = std::min(attributes.max_rd_atomic, device_.limits().reads_out);
   // Not what the peer asked for: it may have asked for ever.
   attributes.timeout = kAckTimeout;
   attributes.retry_cnt = kRetries;

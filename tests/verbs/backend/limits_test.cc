@@ -224,5 +224,76 @@ TEST_CASE("both ends close at once, whatever the fabric does", "[verbs][limits]"
   }
 }
 
+// Its device serves and starts more READs at once than ours: soft-RoCE 128, many a card 16.
+class LargeDevice final : public FakeVerbs {
+ public:
+  bool asks = false, answers = false;
+  int connect(rdma_cm_id* id, rdma_conn_param* p) override {
+    if (asks) p->responder_resources = p->initiator_depth = 200;
+    return FakeVerbs::connect(id, p);
+  }
+  int accept(rdma_cm_id* id, rdma_conn_param* p) override {
+    if (answers) p->responder_resources = p->initiator_depth = 200;
+    return FakeVerbs::accept(id, p);
+  }
+};
+
+TEST_CASE("a peer whose device takes more READs at once gets as many as ours takes",
+          "[verbs][limits]") {
+  for (bool asks : {true, false}) {
+    INFO((asks ? "it asks" : "it answers"));
+    test::NothingLeftBehind audit;
+    LargeDevice fabric;
+    fabric.asks = asks;
+    fabric.answers = !asks;
+    use_verbs_api(&fabric);
+    {
+      Duo duo;
+      Status opened = duo.open();
+      INFO(opened.to_string());
+      CHECK(opened.ok());
+      if (opened.ok()) expect_traffic(duo, duo.client, duo.server);
+    }
+    use_verbs_api(nullptr);
+    CHECK(fabric.complaints() == "");
+  }
+}
+
+TEST_CASE("where the peer's packets are smaller than ours, soft-RoCE's requests are, too",
+          "[verbs][limits]") {
+  constexpr uint32_t kSoftRoce = 0xFFFFFF;  // drivers/infiniband/sw/rxe/rxe_param.h
+  constexpr size_t kMtuAt = 8;              // in the private data (connection.cc, PrivateData)
+  Fabric fabric(one([](FakeDeviceOptions& d) {
+    d.vendor_id = kSoftRoce;
+    d.active_mtu = IBV_MTU_4096;
+  }));
+  Duo duo;
+  fabric.with_faults([](FakeFaults& f) {
+    for (uint64_t nth : {1, 2, 3, 4}) {
+      f.change_cm_event(nth, [](rdma_cm_event& event) {
+        const bool told = event.event == RDMA_CM_EVENT_CONNECT_REQUEST ||
+                          event.event == RDMA_CM_EVENT_CONNECT_RESPONSE;
+        if (!told) return;
+        static_cast<uint8_t*>(const_cast<void*>(event.param.conn.private_data))[kMtuAt] =
+            IBV_MTU_256;
+      });
+    }
+  });
+  REQUIRE(duo.open().ok());
+  fabric.with_faults([](FakeFaults& f) { f.forget_plans(); });
+  constexpr size_t kSize = 64 << 10;
+  Buffer memory = test::filled(*duo.near, kSize, 5);
+  auto key = duo.client.grant(memory, {.rights = Right::kRead});
+  REQUIRE(key.ok());
+  Gain transfers("verbs.transfers_posted");
+  Tally& tally = duo.tally();
+  tally.expect(duo.server.read(*key, 0, test::room(*duo.far, kSize), tally.options()),
+               OperationKind::kRead, 1, 5);
+  CHECK(duo.until([&] { return tally.ended(); }));
+  tally.check();
+  CHECK(tally.failures() == 0);
+  CHECK(transfers() == kSize / (32 * 256));  // 32 packets each
+}
+
 }  // namespace
 }  // namespace sluice::verbs
