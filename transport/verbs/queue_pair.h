@@ -201,6 +201,11 @@ class QueuePair {
   bool is_posted(uint64_t sequence) const {
     return sequence >= tail_ && sequence < head_ - listed_;
   }
+  // A receive or a request that is out at the device.
+  bool names_posted(const ibv_wc& completion) const {
+    const uint64_t slot = completion.wr_id ^ uint64_t { 1 } << 63;
+    return is_posted(completion.wr_id) || (slot < kSlots && posted_[slot]);
+  }
   Record& record(uint64_t sequence) { return records_[sequence & record_mask_]; }
   uint64_t free_requests() const { return depth_ - (head_ - tail_); }
   int32_t credits() const { return static_cast<int32_t>(credit_limit_ - credits_used_); }

@@ -417,7 +417,13 @@ Result<WindowId> QueuePair::open_window(std::byte* data, uint64_t length, Right 
   if (at_once) request.send_flags = IBV_SEND_SIGNALED;
   uint64_t sequence = head_;
   SLUICE_RETURN_IF_ERROR(post(request, {.kind = Kind::kBind, .window = id}));
-  if (at_once) SLUICE_RETURN_IF_ERROR(wait_for(sequence));
+  if (at_once) {
+    const Status bound = wait_for(sequence);
+    // The device may open it yet, after the caller was told that it is not: it ends with the
+    // connection.
+    if (bound == Code::kTimedOut) fail(bound);
+    if (!bound.ok()) return bound;
+  }
   window.cookie = cookie;
   window.open = true;
   windows_bound.add();
@@ -473,7 +479,8 @@ Status QueuePair::wait_for(uint64_t sequence) {
     if (count > 0) {
       deferred_.push_back(completion);
       bool sent = (completion.wr_id >> 63) == 0;
-      if (completion.status != IBV_WC_SUCCESS)
+      // poll() finds out what it is.
+      if (completion.status != IBV_WC_SUCCESS || !names_posted(completion))
         return Status(Code::kUnreachable, Scope::kEndpoint, kOrigin,
                       "the connection broke; connect again");
       if (sent && completion.wr_id >= sequence && completion.wr_id < head_) return Status();

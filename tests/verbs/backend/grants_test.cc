@@ -171,5 +171,26 @@ TEST_CASE("keys and addresses near a grant's open nothing", "[verbs][grants]") {
   expect_traffic(duo, duo.client, duo.server);
 }
 
+// Until then the device may open the window yet, and nobody would ever close it.
+TEST_CASE("a grant whose window the device does not open in time ends its connection",
+          "[verbs][grants]") {
+  using Held = FakeFaults::Held;
+  for (Held held : {Held::kUndone, Held::kUnsaid}) {
+    Fabric fabric(device(true));
+    Duo duo;
+    REQUIRE(duo.open().ok());
+    Bystander bystander(duo);
+    Buffer memory = test::filled(*duo.far, 4096, 9);
+    fabric.with_faults(
+        [&](FakeFaults& f) { f.hold(1, held, FakeFaults::kForEver, IBV_WR_BIND_MW); });
+    auto key = duo.server.grant(memory, {.rights = Right::kReadWrite});
+    INFO(key.status().to_string());
+    CHECK(key.code() == Code::kTimedOut);
+    CHECK(duo.until([&] { return duo.both_closed(); }, in(3s)));
+    CHECK(fabric->census().bound_windows == 0);
+    expect_traffic(duo, bystander.client, bystander.server);
+  }
+}
+
 }  // namespace
 }  // namespace sluice::verbs
