@@ -79,6 +79,10 @@ class Choice final : public PathChoice {
         connection = std::move(met).value();
         why_not = unmet(attempt.options.require,
                         verbs_traits(connection->queue().device().limits(), 0).properties);
+        if (!why_not.empty()) {
+          connection.reset();
+          provider_.drop_unused_devices();
+        }
       } else {
         why_not = "the probe failed: " + met.status().to_string();
       }

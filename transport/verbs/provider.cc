@@ -138,6 +138,22 @@ class VerbsProvider::Meeting {
   Connection* connection_;
 };
 
+// However an attempt fails, also by a task that is dropped, no device is left open by it.
+class VerbsProvider::Attempt {
+ public:
+  explicit Attempt(VerbsProvider& owner) : owner_(owner) {}
+  ~Attempt() {
+    if (!met) owner_.drop_unused_devices();
+  }
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+
+  bool met = false;
+
+ private:
+  VerbsProvider& owner_;
+};
+
 Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet(std::string host, uint16_t port,
                                                               wire::Hello ours, Instant deadline) {
   SLUICE_CO_TRY(CmHub * cm, hub());
@@ -159,6 +175,7 @@ Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet(std::string host, 
 Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet_at(CmHub& cm, SocketAddress to,
                                                                  wire::Hello ours,
                                                                  Instant deadline) {
+  Attempt attempt(*this);  // ends after the connection
   SLUICE_CO_TRY(std::unique_ptr<Connection> connection,
                 Connection::connect(cm, *this, to, ours, deadline));
   using State = Connection::State;
@@ -171,13 +188,9 @@ Task<Result<std::unique_ptr<Connection>>> VerbsProvider::meet_at(CmHub& cm, Sock
         },
         deadline);
   }
-  if (connection->state() == State::kReady) co_return std::move(connection);
-  if (connection->state() == State::kEnded) {
-    Status why = connection->why();
-    connection.reset();
-    drop_unused_devices();
-    co_return why;
-  }
+  attempt.met = connection->state() == State::kReady;
+  if (attempt.met) co_return std::move(connection);
+  if (connection->state() == State::kEnded) co_return connection->why();
   if (waited == Code::kCancelled) co_return waited;
   co_return Status(waited.code(), Scope::kOperation, kOrigin,
                    "no RDMA connection to " + to.to_string() + " before the deadline");
@@ -216,6 +229,8 @@ Result<std::shared_ptr<EndpointCore>> VerbsProvider::make_endpoint(
     const proto::SessionOptions& options, std::string reason) {
   const DeviceLimits& limits = connection->queue().device().limits();
   if (std::string why = unmet(require, verbs_traits(limits, 0).properties); !why.empty()) {
+    connection.reset();
+    drop_unused_devices();
     return Status(Code::kUnsupported, Scope::kOperation, kOrigin, why);
   }
   wire::Hello ours = connection->ours(), peer = connection->peer();

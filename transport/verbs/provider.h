@@ -77,6 +77,7 @@ class VerbsProvider final : public Provider,
   std::vector<std::unique_ptr<Device>> devices_;
   std::unique_ptr<CmHub> hub_;
   class Meeting;
+  class Attempt;
   // To one of a host's addresses.
   Task<Result<std::unique_ptr<Connection>>> meet_at(CmHub& cm, SocketAddress to, wire::Hello ours,
                                                     Instant deadline);

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <tuple>
 
+#include <sluice/api/connecting.h>
+
 namespace sluice::verbs {
 namespace {
 
@@ -256,6 +258,41 @@ TEST_CASE("a peer whose device takes more READs at once gets as many as ours tak
     }
     use_verbs_api(nullptr);
     CHECK(fabric.complaints() == "");
+  }
+}
+
+// It would keep the arena registered, and whatever the arena gets from now on.
+TEST_CASE("an attempt that failed leaves no device open at the end that connects",
+          "[verbs][limits]") {
+  constexpr uint32_t kSoftRoce = 0xFFFFFF;  // drivers/infiniband/sw/rxe/rxe_param.h
+  enum class Cause { kSilence, kCancelled, kRequirement, kRequirementOfSluice };
+  for (Cause cause :
+       {Cause::kSilence, Cause::kCancelled, Cause::kRequirement, Cause::kRequirementOfSluice}) {
+    INFO(static_cast<int>(cause));
+    Fabric fabric(one([](FakeDeviceOptions& d) { d.vendor_id = kSoftRoce; }));
+    Duo duo;
+    const bool silent = cause == Cause::kSilence || cause == Cause::kCancelled;
+    ConnectOptions options{.timeout = 500ms};
+    if (!silent) options.require = {.zero_copy = true, .rdma = true};
+    auto listening = duo.far->listen(cause == Cause::kRequirementOfSluice ? "sluice://127.0.0.1:0"
+                                                                          : "rdma://127.0.0.1:0");
+    REQUIRE(listening.ok());
+    if (silent) {
+      fabric.with_faults(
+          [](FakeFaults& f) { f.rewrite_message(1, [](auto& bytes) { bytes.resize(8); }); });
+    }
+    Connecting connecting = start_connect(*duo.near, listening->address(), options);
+    CHECK(duo.until([&] {
+      return connecting.ready() || (cause == Cause::kCancelled && fabric->census().contexts == 2);
+    }));
+    connecting.cancel();
+    auto refused = connecting.take();
+    INFO(refused.status().to_string());
+    CHECK(refused.code() == (cause == Cause::kSilence     ? Code::kTimedOut
+                             : cause == Cause::kCancelled ? Code::kCancelled
+                                                          : Code::kUnsupported));
+    CHECK(fabric->census().contexts == 1);  // the listener's
+    duo.settle();
   }
 }
 
