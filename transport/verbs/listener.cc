@@ -52,9 +52,17 @@ void VerbsListener::let_go() {
   if (id_ != nullptr) (void)hub_.api().destroy_id(id_);
 }
 
-uint16_t VerbsListener::port() const { return hub_.api().source_port(id_); }
+uint16_t VerbsListener::port() const { return deaf_ ? 0 : hub_.api().source_port(id_); }
 
 void VerbsListener::on_cm_event(const CmEvent& event) noexcept {
+  // Of a listener at one address; the identifier stays without a device, also when that is back.
+  if (event.type == RDMA_CM_EVENT_DEVICE_REMOVAL && event.id == id_ && !deaf_) {
+    deaf_ = true;
+    log(LogLevel::kWarning, "the RDMA device of the listener at " +
+                                name_of(&id_->route.addr.src_addr) +
+                                " was removed, and nobody can connect there by RDMA; listen again "
+                                "when the device is back");
+  }
   if (event.type != RDMA_CM_EVENT_CONNECT_REQUEST) return;
   if (std::optional<LaneToken> token = Connection::lane_asked_of(event))
     return accept_lane(*token, event);

@@ -36,8 +36,8 @@ class Met final : public MetPeer {
 class AtAnyPort final : public PathListener {
  public:
   AtAnyPort(VerbsProvider& provider, std::unique_ptr<VerbsListener> listener)
-      : provider_(provider), listener_(std::move(listener)), port_(listener_->port()) {}
-  void announce(int, wire::Hello& ours) override { ours.rdma_port = port_; }
+      : provider_(provider), listener_(std::move(listener)) {}
+  void announce(int, wire::Hello& ours) override { ours.rdma_port = listener_->port(); }
   std::unique_ptr<MetPeer> take_by(const wire::Uuid& token) override {
     std::unique_ptr<Connection> met = listener_->take_by(token);
     if (met == nullptr) return nullptr;
@@ -47,7 +47,6 @@ class AtAnyPort final : public PathListener {
  private:
   VerbsProvider& provider_;
   std::unique_ptr<VerbsListener> listener_;
-  uint16_t port_;
 };
 
 // What a device copies is known when its connection is.

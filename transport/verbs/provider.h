@@ -109,6 +109,7 @@ class VerbsListener final : private CmClient {
   std::unique_ptr<Connection> take();
   // The one that has greeted with this token, or null.
   std::unique_ptr<Connection> take_by(const wire::Uuid& token);
+  // 0: nobody can come any more, since the device of its address was removed.
   uint16_t port() const;
   size_t progress(Instant now);
   bool arm();
@@ -135,6 +136,7 @@ class VerbsListener final : private CmClient {
   wire::Hello ours_;
   Duration patience_;
   rdma_cm_id* id_ = nullptr;
+  bool deaf_ = false;             // its device was removed
   std::vector<Waiting> waiting_;  // the oldest first
   LogThrottle lost_;              // peers that went while they greeted
   LogThrottle refused_;

@@ -5,6 +5,8 @@
 
 #include <errno.h>
 
+#include <sluice/base/log.h>
+
 namespace sluice::verbs {
 namespace {
 
@@ -132,6 +134,28 @@ TEST_CASE("one listener serves a peer that has RDMA and one that has not", "[ver
   CHECK(other->close(soon()).ok());
   other.reset();
   expect_traffic(duo, duo.client, duo.server);
+}
+
+// Else each caller would wait for half of its time.
+TEST_CASE("a listener whose RDMA device was removed says so to the log, and no more to callers",
+          "[verbs][select]") {
+  Fabric fabric;
+  std::string logged;
+  set_log_sink([](LogLevel, std::string_view line,
+                  void* text) { static_cast<std::string*>(text)->append(line); },
+               &logged);
+  Duo duo(chosen_by_sluice(false));
+  REQUIRE(duo.open().ok());
+  fabric->remove_device();
+  duo.settle();
+  CHECK(logged.find("listen again when the device is back") != std::string::npos);
+  fabric->restore_device();
+  auto refused =
+      duo.near->connect(duo.listener.address(), {.require = {.rdma = true}, .timeout = 600ms});
+  CHECK(refused.code() == Code::kUnsupported);
+  CHECK(refused.status().to_string().find("the peer has no RDMA device") != std::string::npos);
+  set_log_sink([](LogLevel, std::string_view, void*) {}, nullptr);
+  expect_reconnect(duo);
 }
 
 }  // namespace
