@@ -308,6 +308,7 @@ void Connection::refuse_lane(CmHub& hub, const CmEvent& request) {
 
 void Connection::refuse(CmHub& hub, const CmEvent& request) {
   (void)hub.api().reject(request.id, nullptr, 0);
+  request.id->context = nullptr;  // the listener's
   (void)hub.api().destroy_id(request.id);
 }
 
@@ -409,7 +410,12 @@ void Connection::on_cm_event(const CmEvent& event) noexcept {
       break;
     default: break;
   }
-  if (!next.ok()) fail(std::move(next));
+  if (next.ok()) return;
+  // Once it is met its end is told as every end of the peer is.
+  if (state_ == State::kReady)
+    peer_gone_ = true;
+  else
+    fail(std::move(next));
 }
 
 void Connection::send_hello() {

@@ -49,7 +49,9 @@ void VerbsListener::let_go() {
   owner_->note_use();
   owner_ = nullptr;
   waiting_.clear();
-  if (id_ != nullptr) (void)hub_.api().destroy_id(id_);
+  if (id_ == nullptr) return;
+  id_->context = nullptr;  // if destroying fails, later events find no client
+  (void)hub_.api().destroy_id(id_);
 }
 
 uint16_t VerbsListener::port() const { return deaf_ ? 0 : hub_.api().source_port(id_); }

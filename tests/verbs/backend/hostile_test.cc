@@ -380,5 +380,17 @@ TEST_CASE("a handshake that lies about its queue or its depths ends the attempt"
   expect_reconnect(duo);
 }
 
+TEST_CASE("a refusal that comes after the greeting is the peer's end", "[verbs][hostile]") {
+  Fabric fabric;
+  Duo duo;
+  REQUIRE(duo.open().ok());
+  Gain gone("verbs.peers_gone");
+  // Of a connection that is met: the device knows nothing of it.
+  REQUIRE(fabric->raise_cm(RDMA_CM_EVENT_REJECTED, 28) > 0);
+  CHECK(duo.until([&] { return duo.both_closed(); }, in(3s)));
+  CHECK(gone() == 2);
+  expect_reconnect(duo);
+}
+
 }  // namespace
 }  // namespace sluice::verbs
