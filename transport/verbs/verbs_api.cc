@@ -215,7 +215,7 @@ class Loader {
     if (address == nullptr) {
       return Status(
           Code::kUnsupported, Scope::kContext, kOrigin,
-          std::string("the installed rdma-core has no ") + name + "; install version 34 or newer");
+          std::string("the installed rdma-core has no ") + name + "; install version 35 or newer");
     }
     out = reinterpret_cast<Function>(address);
     return Status();
