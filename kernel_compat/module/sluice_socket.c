@@ -271,28 +271,27 @@ static int attach(struct sluice_sock *ss, struct sluice_peer *peer)
 	return error;
 }
 
-/* 0: no answer yet. */
+/* 1: the session has ended before it was up. A signal gives EINTR, also where its handler has
+ * SA_RESTART (connect(2)): the call that is made again would find a session that has begun. */
 static int await_up(struct sluice_sock *ss, struct sluice_peer *peer, int flags)
 {
 	long left = sock_sndtimeo(&ss->sk, flags & O_NONBLOCK);
+	int error = left ? 0 : -EINPROGRESS;
 	DEFINE_WAIT_FUNC(wait, woken_wake_function);
-	int error = 0;
 
-	if (!left)
-		return READ_ONCE(peer->up) ? 0 : -EINPROGRESS;
 	add_wait_queue(sk_sleep(&ss->sk), &wait);
 	while (!READ_ONCE(peer->up) && !READ_ONCE(peer->over) && !error) {
 		if (signal_pending(current))
-			error = sock_intr_errno(left);
+			error = -EINTR;
 		else if (!left)
 			error = -ETIMEDOUT;
 		else
 			left = wait_woken(&wait, TASK_INTERRUPTIBLE, left);
 	}
 	remove_wait_queue(sk_sleep(&ss->sk), &wait);
-	if (!error && READ_ONCE(peer->over))
-		error = sluice_errno(READ_ONCE(peer->why));
-	return error;
+	if (READ_ONCE(peer->up))
+		return 0; /* recvmsg() tells of its end */
+	return READ_ONCE(peer->over) ? 1 : error;
 }
 
 static int connect(struct socket *sock, struct sockaddr *address, int length, int flags)
@@ -328,10 +327,12 @@ static int connect(struct socket *sock, struct sockaddr *address, int length, in
 		sluice_peer_put(peer);
 		return error;
 	}
+	/* Interrupted: it goes on, as TCP's does, and SO_ERROR tells its end, but for one told here. */
 	error = await_up(ss, peer, flags);
-	/* Interrupted: it goes on, as TCP's does. */
-	if (error && READ_ONCE(peer->over))
-		disconnect(ss, peer);
+	if (error > 0) {
+		disconnect(ss, peer); /* whose lock orders `why` behind `over` */
+		error = sluice_errno(peer->why);
+	}
 	sluice_peer_put(peer);
 	return error;
 }

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/ptrace.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -170,6 +171,55 @@ TEST_CASE("nobody at a port is refused if the port is a socket's, and silent oth
   Fd third = bound_socket(wire.a, 7003);
   REQUIRE(connect_to(other.value(), seen_from(wire.b, wire.a, 7003)) == 0);
   CHECK(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == ECONNREFUSED);
+}
+
+TEST_CASE("who does not wait for a connection hears that it was refused, however soon that was") {
+  Module module;
+  Wire wire;
+  Fd other = bound_socket(wire.b, 7000), third = bound_socket(wire.a, 7003);
+  // A connected socket hears its peer only. On a veth pair its refusal is here before the call of
+  // the one who asks has returned.
+  REQUIRE(connect_to(other.value(), seen_from(wire.b, wire.a, 7003)) == 0);
+  for (int i = 0; i < 20; ++i) {
+    Fd client = open_socket(wire.a.space, SOCK_NONBLOCK);
+    int error = connect_to(client.value(), seen_from(wire.a, wire.b, 7000));
+    if (error == EINPROGRESS) {
+      pollfd wait{.fd = client.value(), .events = POLLOUT, .revents = 0};
+      REQUIRE(::poll(&wait, 1, 20000) == 1);
+      socklen_t length = sizeof(error);
+      REQUIRE(::getsockopt(client.value(), SOL_SOCKET, SO_ERROR, &error, &length) == 0);
+    }
+    CHECK(error == ECONNREFUSED);
+  }
+}
+
+TEST_CASE("a signal ends the wait for a connection, which goes on, also if its handler restarts") {
+  Module module;
+  Wire wire;
+  Fd client = open_socket(wire.a.space), server = bound_socket(wire.b, 7000);
+  int dead = 20000;
+  REQUIRE(::setsockopt(client.value(), SOL_SLUICE, SLUICE_DEAD_MS, &dead, sizeof(dead)) == 0);
+  // By which calls are made again only if there is no limit to their time.
+  set_timeout(client.value(), 0);
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  struct sigaction before {};
+  REQUIRE(::sigaction(SIGALRM, &action, &before) == 0);
+  wire.b.space.ip("link set end0 down");
+  itimerval often{.it_interval = {.tv_sec = 0, .tv_usec = 100'000},
+                  .it_value = {.tv_sec = 0, .tv_usec = 100'000}};
+  REQUIRE(::setitimer(ITIMER_REAL, &often, nullptr) == 0);
+  CHECK(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == EINTR);
+  often = {};
+  REQUIRE(::setitimer(ITIMER_REAL, &often, nullptr) == 0);
+  ::sigaction(SIGALRM, &before, nullptr);
+  wire.b.space.ip("link set end0 up");
+  pollfd wait{.fd = client.value(), .events = POLLOUT, .revents = 0};
+  REQUIRE(::poll(&wait, 1, 20000) == 1);
+  CHECK(wait.revents == POLLOUT);
+  CHECK(send_on(client.value(), "hello") == 5);
+  CHECK(receive(server.value()).text == "hello");
 }
 
 TEST_CASE("what was sent before close arrives, and then the end does") {
