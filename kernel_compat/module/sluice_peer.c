@@ -44,6 +44,7 @@ bool sluice_callers_enough(struct sluice_sock *ss, const u8 *mac)
 	if (!sluice_crowded(ss->peer_count, most, machine ? machine->callers : 0, of_one))
 		return false;
 	sluice_count(sluice_sock_net(ss), SLUICE_SESSIONS_REFUSED);
+	sluice_sock_later(ss); /* some may be over; who asks again finds their places */
 	if (!machine || ss->peer_count >= most)
 		return true; /* too many in all */
 	sluice_count(sluice_sock_net(ss), SLUICE_CALLERS_REFUSED);
@@ -213,6 +214,38 @@ static struct sluice_peer *find_or_forget(struct sluice_sock *ss, const struct s
 	return ERR_PTR(error);
 }
 
+/* Sessions that are over, and that nobody asks about, go; the connected one stays until close. */
+static struct sluice_peer *take_over_one(struct sluice_sock *ss, bool again)
+{
+	u32 i;
+
+	for (i = 0; i < ss->peers_end; ++i) {
+		struct sluice_peer *peer = ss->peers[i];
+
+		if (!peer || !peer->over || peer == ss->connected)
+			continue;
+		/* A peer that called us is forgotten; one that we called is told of once. */
+		if (!peer->told && !peer->peer_nonce && peer->why != SLP_CLOSED && !again)
+			continue;
+		unsettle(ss, peer);
+		return peer;
+	}
+	return NULL;
+}
+
+/* Makes room for one that is called by name. False: all sessions go on. */
+static bool forget_one(struct sluice_sock *ss)
+{
+	struct sluice_peer *peer;
+
+	spin_lock_bh(&ss->lock);
+	peer = take_over_one(ss, true);
+	spin_unlock_bh(&ss->lock);
+	if (peer)
+		sluice_peer_put(peer);
+	return peer;
+}
+
 struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_place *place)
 {
 	struct sluice_peer *peer = NULL, *fresh = NULL;
@@ -238,10 +271,12 @@ struct sluice_peer *sluice_peer_of(struct sluice_sock *ss, const struct sluice_p
 			flush_work(&ss->work);
 			continue;
 		}
+		if (peer == ERR_PTR(-ENOBUFS) && forget_one(ss))
+			continue;
 		if (peer || fresh)
 			break;
 		fresh = new_peer(ss, NULL, place->mac, place->port, 0);
-		if (!fresh)
+		if (!fresh && !forget_one(ss))
 			return ERR_PTR(-ENOBUFS);
 	}
 	if (fresh)
@@ -348,33 +383,15 @@ out:
 		sluice_peer_put(peer);
 }
 
-/* Sessions that are over, and that nobody asks about, go; the connected one stays until close. */
-static struct sluice_peer *take_over_one(struct sluice_sock *ss, bool again)
-{
-	u32 i;
-
-	for (i = 0; i < ss->peers_end; ++i) {
-		struct sluice_peer *peer = ss->peers[i];
-
-		if (!peer || !peer->over || peer == ss->connected)
-			continue;
-		/* A peer that called us is forgotten; one that we called is told of once. */
-		if (!peer->told && !peer->peer_nonce && peer->why != SLP_CLOSED && !again)
-			continue;
-		unsettle(ss, peer);
-		return peer;
-	}
-	return NULL;
-}
-
 static void clear_away(struct sluice_sock *ss)
 {
 	struct sluice_peer *peer;
 
 	do {
 		spin_lock_bh(&ss->lock);
-		/* Tidings of ended sessions must not take the place of new ones. */
-		peer = take_over_one(ss, ss->peer_count >= ss->peer_limit);
+		/* Tidings of ended sessions must not take the place of new ones. The last quarter
+		 * is not for every caller: sluice_crowded(). */
+		peer = take_over_one(ss, ss->peer_count >= ss->peer_limit - ss->peer_limit / 4);
 		spin_unlock_bh(&ss->lock);
 		if (peer)
 			sluice_peer_put(peer);

@@ -142,6 +142,40 @@ TEST_CASE("one MAC address fills a half of a receive queue, and another is still
   }));
 }
 
+TEST_CASE("sessions that have ended make room where a socket's last places are wanted") {
+  Module module;
+  Wire wire;
+  Fd socket = bound_socket(wire.a, 7000);
+  REQUIRE(option(socket.value(), SLUICE_PEERS, 4) == 0);
+  REQUIRE(option(socket.value(), SLUICE_DEAD_MS, 100) == 0);
+  // Nobody is there, and nobody asks what became of them.
+  for (uint16_t port = 7100; port < 7104; ++port)
+    REQUIRE(send_to(socket.value(), "x", seen_from(wire.a, wire.b, port)) == 1);
+  CHECK(becomes([&] { return counter(wire.a.space, "sessions_ended") == 4; }));
+  REQUIRE(option(socket.value(), SLUICE_DEAD_MS, 3000) == 0);
+  // Those that the socket calls,
+  std::vector<Fd> servers;
+  for (uint16_t port = 7000; port < 7002; ++port) {
+    servers.push_back(bound_socket(wire.b, port));
+    CHECK(send_to(socket.value(), "hello", seen_from(wire.a, wire.b, port)) == 5);
+    CHECK(receive(servers.back().value()).text == "hello");
+  }
+  // and who calls it.
+  Fd caller = open_socket(wire.b.space);
+  CHECK(connect_to(caller.value(), seen_from(wire.b, wire.a, 7000)) == 0);
+}
+
+TEST_CASE("sessions that have ended make room where the machine's last places are wanted") {
+  Module module("max_sessions=4");
+  Wire wire;
+  Fd socket = bound_socket(wire.a, 7000);
+  REQUIRE(option(socket.value(), SLUICE_DEAD_MS, 100) == 0);
+  for (uint16_t port = 7100; port < 7108; ++port) {
+    REQUIRE(send_to(socket.value(), "x", seen_from(wire.a, wire.b, port)) == 1);
+    REQUIRE(becomes([&] { return counter(wire.a.space, "sessions_ended") == port - 7099u; }));
+  }
+}
+
 TEST_CASE("a peer that brings nothing does not hold the budget of pulls, and others bring theirs") {
   constexpr size_t kBytes = 1 << 20;
   if (!have_macvlan()) return test::skip("macvlan", kNoMacvlan);
