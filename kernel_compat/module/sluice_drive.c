@@ -261,11 +261,11 @@ void sluice_peer_abort(struct sluice_peer *peer, enum slp_status why, struct sk_
 
 void sluice_sock_resume(struct sluice_sock *ss, struct sk_buff_head *out)
 {
-	u32 i;
+	u32 i, first = ss->turn++;
 
 	WRITE_ONCE(ss->stalled, false);
 	for (i = 0; i < ss->peers_end; ++i) {
-		struct sluice_peer *peer = ss->peers[i];
+		struct sluice_peer *peer = ss->peers[(first + i) % ss->peers_end];
 
 		if (!peer || peer->over)
 			continue;
@@ -300,7 +300,7 @@ enum hrtimer_restart sluice_sock_timer(struct hrtimer *timer)
 {
 	struct sluice_sock *ss = container_of(timer, struct sluice_sock, timer);
 	struct sk_buff_head out;
-	u32 i;
+	u32 i, first;
 
 	__skb_queue_head_init(&out);
 	rcu_read_lock();
@@ -309,8 +309,9 @@ enum hrtimer_restart sluice_sock_timer(struct hrtimer *timer)
 	ss->timer_at = SLP_NEVER;
 	if (ss->stalled && !ss->closed && sluice_sock_roomy(ss))
 		sluice_sock_resume(ss, &out);
+	first = ss->turn++;
 	for (i = 0; i < ss->peers_end && !ss->closed; ++i) {
-		struct sluice_peer *peer = ss->peers[i];
+		struct sluice_peer *peer = ss->peers[(first + i) % ss->peers_end];
 
 		if (!peer || peer->over)
 			continue;

@@ -58,6 +58,7 @@ struct sluice_sock {
 	u32 spin_us;
 	bool checksums; /* sessions made from now on ask their peers for checksums of payloads */
 	bool stalled; /* messages wait in sessions: the receive queue was full */
+	u32 turn; /* of `peers`: who is first where many wait for the same room; another one each time */
 	u32 owing;    /* connection of the last session that owes an acknowledgement; 0: none */
 	struct sluice_meeting meetings[SLUICE_MEETINGS];
 	u32 meeting_count;

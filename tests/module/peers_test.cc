@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -140,6 +141,66 @@ TEST_CASE("one MAC address fills a half of a receive queue, and another is still
     for (Received got; (got = receive(server.value())).result > 0;) ports.insert(got.from.port);
     return ports.size() == loud.size();
   }));
+}
+
+// Those that come first in the socket's table would have all the room there is, each time.
+TEST_CASE(
+    "of many sessions that fill a receive queue each is heard, whichever of them came first") {
+  constexpr int kSessions = 32, kMessages = 640;
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000);
+  std::vector<Fd> all;
+  for (int i = 0; i < kSessions; ++i) {
+    all.push_back(open_socket(wire.a.space));
+    REQUIRE(connect_to(all.back().value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  }
+  const std::string large(5000, 'x');
+  std::map<uint16_t, int> heard;
+  for (int i = 0; i < kMessages; ++i) {
+    for (Fd& one : all)
+      while (send_on(one.value(), large, MSG_DONTWAIT) > 0) {}
+    ::poll(nullptr, 0, 1);  // all wait again before one is read
+    Received got = receive(server.value());
+    REQUIRE(got.result > 0);
+    ++heard[got.from.port];
+  }
+  CHECK(heard.size() == kSessions);
+  for (auto [port, times] : heard) CHECK(times >= kMessages / kSessions / 4);
+}
+
+TEST_CASE("of many sessions that fill a slow device's queue each sends, whichever came first") {
+  constexpr int kPeers = 8, kMessages = 240;
+  ::setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
+  Module module;
+  Wire wire;
+  Fd sender = bound_socket(wire.a, 7000);
+  std::vector<Fd> peers;
+  for (uint16_t port = 7001; port <= 7000 + kPeers; ++port) {
+    peers.push_back(bound_socket(wire.b, port));
+    REQUIRE(send_to(sender.value(), "hello", seen_from(wire.a, wire.b, port)) == 5);
+    REQUIRE(receive(peers.back().value()).text == "hello");
+  }
+  // Room for some frames, which any one session fills.
+  int room = 1;
+  REQUIRE(::setsockopt(sender.value(), SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)) == 0);
+  REQUIRE(wire.a.space.run([] {
+    return std::system(
+        "modprobe sch_tbf 2>/dev/null; tc qdisc replace dev end0 root tbf rate 8mbit burst 10000 "
+        "limit 100000000");
+  }) == 0);
+  const std::string large(5000, 'x');
+  std::vector<int> heard(kPeers);
+  int all = 0;
+  CHECK(becomes([&] {
+    for (uint16_t i = 0; i < kPeers; ++i) {
+      auto to = seen_from(wire.a, wire.b, static_cast<uint16_t>(7001 + i));
+      while (send_to(sender.value(), large, to, MSG_DONTWAIT) > 0) {}
+      while (receive(peers[i].value(), MSG_DONTWAIT).result > 0) ++heard[i], ++all;
+    }
+    return all >= kMessages;
+  }));
+  for (int times : heard) CHECK(times >= kMessages / kPeers / 4);
 }
 
 TEST_CASE("sessions that have ended make room where a socket's last places are wanted") {
