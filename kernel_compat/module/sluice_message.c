@@ -163,7 +163,10 @@ int sluice_recvmsg(struct socket *sock, struct msghdr *message, size_t room, int
 	if (!(flags & MSG_DONTWAIT) && nothing_yet(sock->sk))
 		sluice_sock_settle(ss);
 	spin(ss, flags);
-	skb = skb_recv_datagram(sock->sk, flags, &error);
+	/* What came before an error is told before it. The kernel's own look begins with errors. */
+	skb = flags & MSG_PEEK ? NULL : skb_dequeue(&sock->sk->sk_receive_queue);
+	if (!skb)
+		skb = skb_recv_datagram(sock->sk, flags, &error);
 	if (!skb) {
 		/* Who does not wait is not told of the end by the kernel's queue. */
 		if (error == -EAGAIN && READ_ONCE(sock->sk->sk_shutdown) & RCV_SHUTDOWN)

@@ -237,6 +237,35 @@ TEST_CASE("what was sent before close arrives, and then the end does") {
   CHECK(send_on(client.value(), "nobody", MSG_NOSIGNAL) == -EPIPE);
 }
 
+TEST_CASE("what came before a session failed is read before its error, and then the end is") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
+  int dead = 200;
+  REQUIRE(::setsockopt(client.value(), SOL_SLUICE, SLUICE_DEAD_MS, &dead, sizeof(dead)) == 0);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  REQUIRE(send_on(client.value(), "hello") == 5);
+  Received asked = receive(server.value());
+  for (const char* text : {"one", "two"}) REQUIRE(send_to(server.value(), text, asked.from) == 3);
+  // Both are here, and then nothing comes any more.
+  pollfd wait{.fd = client.value(), .events = POLLIN, .revents = 0};
+  REQUIRE(::poll(&wait, 1, 20000) == 1);
+  int left = 1;
+  for (int tries = 0; tries < 20000 && left != 0; ++tries) {
+    REQUIRE(::ioctl(server.value(), SIOCOUTQ, &left) == 0);
+    ::poll(nullptr, 0, 1);
+  }
+  REQUIRE(left == 0);
+  wire.b.space.ip("link set end0 down");
+  REQUIRE(send_on(client.value(), "nobody") == 6);
+  wait.events = 0;  // the error
+  REQUIRE(::poll(&wait, 1, 20000) == 1);
+  CHECK(receive(client.value()).text == "one");
+  CHECK(receive(client.value()).text == "two");
+  CHECK(receive(client.value()).result == -ETIMEDOUT);
+  CHECK(receive(client.value()).result == 0);
+}
+
 TEST_CASE("a killed process's peers are told at once") {
   Module module;
   Wire wire;

@@ -178,6 +178,12 @@ void KmodConnection::fail(Status why) {
   host_.activate(*this);
 }
 
+void KmodConnection::note_call_error(int error) {
+  call_error_ = error;
+  readable_ = true;
+  host_.activate(*this);
+}
+
 void KmodConnection::on_event(uint32_t events) noexcept {
   readable_ = readable_ || (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0;
   if ((events & EPOLLOUT) != 0) found_room_ = true;
@@ -264,7 +270,10 @@ size_t KmodConnection::turn(Instant now) {
   }
   if (!hot) looks_ = 0;
   if (work > 0) looks_ = hot ? kHotLooks : 0;
-  if (broken_ && !failed_) {
+  // What the peer said before is heard first.
+  if (failed_ || readable_) return work;
+  if (call_error_ != 0) fail(ended(call_error_));
+  if (broken_) {
     fail(
         failed_as(Code::kUnreachable, std::string("a transfer ended with the connection: ") +
                                           slp_status_text(static_cast<slp_status>(broken_status_)) +
@@ -289,7 +298,7 @@ size_t KmodConnection::receive(Instant now) {
     // A notice that was sent before this message is in the ring.
     work += deliver(now);
     if (bytes <= 0) {
-      fail(ended(static_cast<int>(-bytes)));
+      fail(ended(bytes < 0 ? static_cast<int>(-bytes) : call_error_));
     } else if (from != peer_) {
       strangers.add();
     } else if (client_ != nullptr && !stopped_) {
@@ -337,7 +346,7 @@ bool KmodConnection::send(ConstBytes header, std::span<const ConstBytes> payload
     (void)watch(EPOLLIN | EPOLLOUT);
     return false;
   }
-  if (error != 0) fail(ended(error));
+  if (error != 0) note_call_error(error);
   looks_ = kHotLooks;  // for the answer
   host_.activate(*this);
   return true;

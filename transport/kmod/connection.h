@@ -158,6 +158,7 @@ class KmodConnection final : public proto::DirectConnection, private EventHandle
   void end_move(Move& move);
   Status not_pinned(int error, uint64_t length) const;
   Status ended(int error) const;
+  void note_call_error(int error);
 
   ContextCore& context_;
   PeerCharge charge_;
@@ -175,6 +176,8 @@ class KmodConnection final : public proto::DirectConnection, private EventHandle
   // A transfer ended as only a session's end makes it; the socket says why.
   bool broken_ = false;
   uint32_t broken_status_ = 0;
+  // Of a call that told the session's end, before which there may be something to read; 0: none.
+  int call_error_ = 0;
   std::array<Window, kWindows> windows_;
   std::array<Move, kMoves> moves_;
   std::vector<Event> events_;

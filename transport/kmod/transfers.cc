@@ -198,7 +198,7 @@ void KmodConnection::post_parts(size_t slot) {
       part_over(slot, move.posted, SLP_BAD_RANGE);
       return;
     }
-    if (error != 0) return fail(ended(error));
+    if (error != 0) return note_call_error(error);
     part.under_way = true;
     move.offset += part.length;
     ++move.posted;
