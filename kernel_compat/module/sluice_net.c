@@ -46,6 +46,14 @@ static bool try_port(struct sluice_net *sn, struct sluice_sock *ss, u16 port)
 	return true;
 }
 
+void sluice_port_look(struct sluice_sock *ss)
+{
+	struct net_device *dev = dev_get_by_index_rcu(sluice_sock_net(ss), ss->ifindex);
+
+	if (dev)
+		ss->listener.mtu = min_t(u32, dev->mtu, U16_MAX);
+}
+
 /* The interface that a port may be of; its mtu. */
 static int look_at_interface(struct sluice_sock *ss, u32 ifindex)
 {

@@ -97,6 +97,8 @@ static inline bool sluice_crowded(u32 used, u32 most, u32 of_one, u32 most_of_on
 
 int sluice_port_take(struct sluice_sock *ss, u32 ifindex, u16 port);
 void sluice_port_give_back(struct sluice_sock *ss);
+/* The interface's MTU as it is now is that of new sessions. Under ss->lock and RCU. */
+void sluice_port_look(struct sluice_sock *ss);
 /* Under RCU. */
 struct sluice_sock *sluice_port_find(struct net *net, u32 ifindex, u16 port);
 bool sluice_may_refuse(struct net *net);

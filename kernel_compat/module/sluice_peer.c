@@ -134,7 +134,8 @@ void sluice_peer_put(struct sluice_peer *peer)
 	kvfree(peer);
 }
 
-/* A slot of the socket's table, with what the core is to be told. False: none is left. */
+/* A slot of the socket's table, with what the core is to be told. False: none is left. Under RCU
+ * and ss->lock. */
 static bool settle(struct sluice_sock *ss, struct sluice_peer *peer, struct slp_config *config)
 {
 	u32 index;
@@ -161,6 +162,7 @@ static bool settle(struct sluice_sock *ss, struct sluice_peer *peer, struct slp_
 	config->connection = sluice_peer_number(peer);
 	config->source_port = ss->port;
 	config->destination_port = peer->port;
+	sluice_port_look(ss);
 	config->mtu = ss->listener.mtu;
 	config->dead_ns = (u64)ss->dead_ms * NSEC_PER_MSEC;
 	config->ack_delay_ns = SLUICE_ACK_DELAY_NS;

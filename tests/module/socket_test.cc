@@ -222,6 +222,23 @@ TEST_CASE("a signal ends the wait for a connection, which goes on, also if its h
   CHECK(receive(server.value()).text == "hello");
 }
 
+TEST_CASE(
+    "a new session takes the interface's MTU as it is then, also of a socket that was bound") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000);
+  for (int mtu : {9000, 1300}) {
+    Fd client = bound_socket(wire.a, 0);
+    for (const End* end : {&wire.a, &wire.b})
+      end->space.ip("link set end0 mtu " + std::to_string(mtu));
+    REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+    sluice_status said{};
+    socklen_t length = sizeof(said);
+    REQUIRE(::getsockopt(client.value(), SOL_SLUICE, SLUICE_STATUS, &said, &length) == 0);
+    CHECK(said.mtu == static_cast<uint32_t>(mtu));
+  }
+}
+
 TEST_CASE("what was sent before close arrives, and then the end does") {
   Module module;
   Wire wire;
