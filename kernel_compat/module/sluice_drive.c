@@ -228,7 +228,7 @@ void sluice_peer_pump(struct sluice_peer *peer, struct sk_buff_head *out)
 		slp_answer_now(peer->session);
 	while (made < SLUICE_FRAMES_AT_ONCE) {
 		/* The end is one frame, and nobody comes back to send it. */
-		if (!peer->over && sk_wmem_alloc_get(&ss->sk) > 2 * READ_ONCE(ss->sk.sk_sndbuf))
+		if (!peer->over && sk_wmem_alloc_get(&ss->sk) / 2 > READ_ONCE(ss->sk.sk_sndbuf))
 			break;
 		if (!slp_poll_tx(peer->session, ss->now, &tx))
 			goto all;

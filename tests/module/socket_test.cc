@@ -11,6 +11,7 @@
 #include <linux/sockios.h>
 
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstring>
 
@@ -219,6 +220,17 @@ TEST_CASE("a signal ends the wait for a connection, which goes on, also if its h
   REQUIRE(::poll(&wait, 1, 20000) == 1);
   CHECK(wait.revents == POLLOUT);
   CHECK(send_on(client.value(), "hello") == 5);
+  CHECK(receive(server.value()).text == "hello");
+}
+
+TEST_CASE("a send buffer of the largest size sends") {
+  Module module;
+  Wire wire;
+  Fd server = bound_socket(wire.b, 7000), client = open_socket(wire.a.space);
+  int most = INT_MAX;
+  REQUIRE(::setsockopt(client.value(), SOL_SOCKET, SO_SNDBUFFORCE, &most, sizeof(most)) == 0);
+  REQUIRE(connect_to(client.value(), seen_from(wire.a, wire.b, 7000)) == 0);
+  REQUIRE(send_on(client.value(), "hello") == 5);
   CHECK(receive(server.value()).text == "hello");
 }
 
