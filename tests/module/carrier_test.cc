@@ -12,12 +12,14 @@
 #include <future>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include <sluice/base/counters.h>
 #include <sluice/select/open.h>
 
 #include "kernel_compat/slp/slp.h"
 #include "tests/module/carrier.h"
+#include "tests/module/memory.h"
 #include "tests/module/wire.h"
 
 namespace sluice::module_test {
@@ -392,6 +394,67 @@ TEST_CASE(
   CHECK(revoked_with_loans == kRounds);
   CHECK(with_old > kRounds);
   CHECK(with_new == 0);
+}
+
+// Three messages into eight buffers each: two of them have all the pulls that a session has.
+TEST_CASE("a receive that waits for the kernel's transfers goes on when those that have them end") {
+  constexpr int64_t kPart = 64 << 10, kParts = 8;
+  constexpr Tag kTags[] = {1, 2, 3};
+  ::setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin", 1);
+  Module module;
+  Wire wire;
+  std::promise<std::string> listening;
+  std::promise<void> slow;
+  std::atomic<bool> done = false;
+  std::future<void> sender = std::async(std::launch::async, [&] {
+    wire.b.space.run([&] {
+      auto context = small_context();
+      Listener listener = context->listen("kmod://end0:7000").value();
+      listening.set_value(listener.address());
+      Endpoint peer = listener.accept(soon()).value();
+      slow.get_future().wait_for(20s);
+      for (Tag tag : kTags) {
+        auto message = context->allocate({kParts * kPart}, uint8);
+        (void)peer.send(tag, std::move(*message).freeze());
+      }
+      for (const Instant limit = soon(); !done && now() < limit;) context->progress();
+    });
+  });
+  wire.a.space.run([&, address = listening.get_future().get()] {
+    CompletionQueue ended;
+    auto context = small_context();
+    auto peer = context->connect(address);
+    INFO(peer.status().to_string());
+    REQUIRE(peer.ok());
+    std::vector<OperationId> ids;
+    for (Tag tag : kTags) {
+      std::vector<Buffer> into;
+      for (int64_t i = 0; i < kParts; ++i)
+        into.push_back(context->allocate({kPart}, uint8).value());
+      ids.push_back(peer->receive({.tag = tag}, into, {.sink = &ended, .user_data = tag}).value());
+    }
+    // What is asked for takes so long to come.
+    CHECK(wire.b.space.run([] {
+      return std::system(
+          "modprobe sch_netem 2>/dev/null; tc qdisc replace dev end0 root netem delay 100ms");
+    }) == 0);
+    // Of each message the source, and the places for it.
+    const uint64_t pinned = pinned_kib() + 3 * 2 * kParts * kPart / 1024;
+    slow.set_value();
+    const Instant deadline = soon();
+    while (pinned_kib() < pinned && now() < deadline) context->progress();
+    CHECK(peer->cancel(ids[0]).ok());
+    CHECK(peer->cancel(ids[1]).ok());
+    int left = 3;
+    for (Completion one; left > 0 && now() < deadline; context->progress()) {
+      for (; ended.poll(one); --left)
+        CHECK(one.status.code() == (one.user_data == 3 ? Code::kOk : Code::kCancelled));
+    }
+    CHECK(left == 0);
+    done = true;
+  });
+  done = true;
+  sender.get();
 }
 
 TEST_CASE(

@@ -258,7 +258,7 @@ void KmodConnection::set_client(proto::DirectClient* client) {
 size_t KmodConnection::turn(Instant now) {
   if (state_ == State::kMeeting) return meet();
   if (client_ == nullptr || failed_ || stopped_) {
-    readable_ = false;
+    readable_ = freed_ = false;
     looks_ = 0;
     return 0;
   }
@@ -309,7 +309,10 @@ size_t KmodConnection::receive(Instant now) {
 }
 
 size_t KmodConnection::deliver(Instant now) {
-  while (auto entry = socket_.take()) take_completion(*entry);
+  while (auto entry = socket_.take()) {
+    freed_ = true;
+    take_completion(*entry);
+  }
   // The client may do what adds to them.
   size_t i = 0;
   for (; client_ != nullptr && i < events_.size(); ++i) {
@@ -325,7 +328,7 @@ size_t KmodConnection::deliver(Instant now) {
     }
   }
   events_.clear();
-  if (i > 0) post_waiting();
+  if (std::exchange(freed_, false)) post_waiting();
   return i;
 }
 
@@ -368,6 +371,7 @@ void KmodConnection::stop() {
     if (window.handle != 0) socket_.unregister_memory(window.region);
     window.handle = 0;
   }
+  freed_ = false;
 }
 
 void KmodConnection::leave() {

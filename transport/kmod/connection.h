@@ -85,7 +85,7 @@ class KmodConnection final : public proto::DirectConnection, private EventHandle
   bool look();
   bool wants_turn() const { return readable_ || looks_ > 0 || has_news(); }
   bool has_news() const override {
-    return readable_ || !events_.empty() || socket_.has_completions();
+    return readable_ || freed_ || !events_.empty() || socket_.has_completions();
   }
   // Its end, or that there is room, which the link has yet to hear.
   bool has_untold() const { return !stopped_ && (failed_ || (wants_room_ && found_room_)); }
@@ -170,6 +170,9 @@ class KmodConnection final : public proto::DirectConnection, private EventHandle
   State state_ = State::kMeeting;
   bool calling_ = false, stopped_ = false, watching_ = false;
   bool readable_ = false, wants_room_ = false, found_room_ = false;
+  // A transfer is over or was called back, which no event may tell: the parts of moves that found
+  // no room are to be posted again.
+  bool freed_ = false;
   int looks_ = 0;
   uint64_t copied_seen_ = 0,
            copied_unclaimed_ = 0;  // of what the kernel counts: known here, and in no receipt yet

@@ -267,7 +267,7 @@ void KmodConnection::end_move(Move& move) {
     socket_.unregister_memory(move.parts[i].region);
   }
   move.count = move.posted = move.over = 0;
-  found_room_ = true;
+  found_room_ = freed_ = true;
 }
 
 void KmodConnection::cancel_moves(uint64_t cookie) {
