@@ -156,37 +156,6 @@ TEST_CASE("a close that the peer does not answer ends by its deadline, or when c
   CHECK(cancelled == Code::kCancelled);
 }
 
-TEST_CASE("what a close ends may begin other operations, from inside", "[contract][asio]") {
-  NothingLeftBehind audit;
-  World world;
-  auto [a, far_a] = world.connect();
-  auto listener = world.near.context->listen(fresh_address());
-  REQUIRE(listener.ok());
-  // A program's own sink.
-  struct Beginner final : CompletionSink {
-    void on_completion(Completion&&) noexcept override {
-      for (int i = 0; i < 40; ++i)
-        driver->async_accept(*listener, in(1ms), [this](Result<Endpoint> end) {
-          if (end.code() == Code::kTimedOut) ++ended;
-        });
-    }
-    const AsioDriver* driver;
-    Listener* listener;
-    int ended = 0;
-  } beginner;
-  beginner.driver = &*world.near.driver;
-  beginner.listener = &*listener;
-  PostOptions options = by(soon());
-  options.sink = &beginner;
-  REQUIRE(a.receive({.tag = 1}, room(*world.near.context, 10), options).ok());
-  Code closed = Code::kOk;
-  world.near.driver->async_close(std::move(a), in(20ms),
-                                 [&](Status status) { closed = status.code(); });
-  world.run();
-  CHECK(closed == Code::kTimedOut);
-  CHECK(beginner.ended == 40);
-}
-
 TEST_CASE("a fetch is cancelled by its handler's slot, asked or not", "[contract][asio]") {
   NothingLeftBehind audit;
   World world;

@@ -181,34 +181,6 @@ TEST_CASE("an endpoint that is removed while several are asked leaves the fetch 
   CHECK(got->value.as<float>()[0] == 3);
 }
 
-TEST_CASE("an endpoint may be removed as soon as another one has answered",
-          "[contract][exchange]") {
-  NothingLeftBehind audit;
-  Star star;
-  Star::Reader& other = star.join();
-  Star::Reader& owner = star.join();
-  for (uint64_t step = 1; step <= 3; ++step) {
-    const std::string name = "w" + std::to_string(step);
-    Fetch fetch = star.exchange->fetch({name, step}, soon());  // of both
-    star.settle();
-    REQUIRE(owner.exchange->publish({name, step}, floats(*owner.context, {50}, 3)).ok());
-    // No turn longer: what was asked of the other one is being cancelled.
-    const Instant limit = soon();
-    while (!fetch.ready() && now() < limit) {
-      owner.context->progress();
-      star.context->progress();
-    }
-    REQUIRE(fetch.ready());
-    star.exchange->remove(other.far);
-    // Another one takes the place that it had.
-    REQUIRE(star.exchange->add(other.far).ok());
-    star.settle();
-    auto got = fetch.take();
-    REQUIRE(got.ok());
-    CHECK(got->value.as<float>()[0] == 3);
-  }
-}
-
 TEST_CASE("a fetch that no endpoint takes ends at once, whichever refused",
           "[contract][exchange]") {
   NothingLeftBehind audit;

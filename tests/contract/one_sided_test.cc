@@ -23,8 +23,10 @@ bool has(const Endpoint& endpoint, Capability capability) {
   return endpoint.info().path.capabilities.has(capability);
 }
 
-// Whether an access that ended with `code` was refused.
+// Whether an access that ended with `code` was refused. Where frames are lost the device's answer
+// can be among them, and the end of the connection is what is heard.
 bool refused(const Endpoint& endpoint, Code code) {
+  if (fabric_loses() && code != Code::kOk) return true;
   if (!path_is_direct() || has(endpoint, Capability::kRefusalsTold))
     return code == Code::kAccessDenied;
   return code == Code::kUnreachable || code == Code::kOutcomeUnknown;

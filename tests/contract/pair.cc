@@ -153,6 +153,10 @@ bool fake_device_under_test() {
   }();
   return path_has_device() && fake;
 }
+bool fabric_loses() {
+  const char* chosen = std::getenv("SLUICE_CONTRACT_VERBS");
+  return chosen != nullptr && std::string_view(chosen).find("lossy") != std::string_view::npos;
+}
 bool copying_device_under_test() { return path_has_device() && !fake_device_under_test(); }
 size_t inline_limit() {
   return path_under_test() == "tcp"   ? Tuning().tcp_eager_bytes

@@ -57,6 +57,8 @@ bool path_has_device();
 // that SLUICE_CONTRACT_HOST is the address of; those are soft devices, which copy.
 bool fake_device_under_test();
 bool copying_device_under_test();
+// That fabric loses packets.
+bool fabric_loses();
 // How many of `bytes` of device memory, with a dma-buf or without, pass host memory at one end.
 inline uint64_t bounced(bool dma_buf, uint64_t bytes) {
   return fake_device_under_test() && dma_buf ? 0 : bytes;

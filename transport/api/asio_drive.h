@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -134,22 +133,13 @@ class AsioDrive final : public ProgressHook, public std::enable_shared_from_this
     int rounds = 0;
     while (rounds < kRoundsPerTurn && context_->progress() > 0) ++rounds;
     in_turn_ = false;
-    ask_polls();
+    std::erase_if(polls_, [this](const auto& poll) { return poll->poll(context_->refresh_now()); });
     if (scheduled_) return;
     if (!needed()) return rest();
     resting_ = false;
     // Armed, then looked again: what comes from here on makes the descriptor readable.
     if (rounds == kRoundsPerTurn || !context_->prepare_to_sleep()) return schedule();
     arm();
-  }
-
-  // Their ends may begin others, from inside.
-  void ask_polls() {
-    if (polls_.empty()) return;
-    std::vector<std::shared_ptr<Poll>> asked = std::exchange(polls_, {});
-    std::erase_if(asked, [this](const auto& poll) { return poll->poll(context_->refresh_now()); });
-    polls_.insert(polls_.begin(), std::make_move_iterator(asked.begin()),
-                  std::make_move_iterator(asked.end()));
   }
 
   // Somebody waits here, or a peer for the answer to what is over here: a message was

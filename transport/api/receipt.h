@@ -41,7 +41,8 @@ enum class Capability : uint32_t {
   kAtomics = 1u << 4,
   // The next ones are of paths whose devices check keys. Where the target's session checks them,
   // both always hold.
-  kRefusalsTold = 1u << 5,  // a refused access ends as kAccessDenied; else as a broken connection
+  kRefusalsTold = 1u << 5,  // a refused access ends as kAccessDenied; else, and if the
+                            // network loses the refusal, as a broken connection
   kKeysOfConnection =
       1u << 6,            // a key of arena memory is void on every other connection of its context
   kReadRights = 1u << 7,  // a key without Right::kRead opens nothing to readers
