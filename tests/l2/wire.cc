@@ -20,6 +20,18 @@ constexpr int kEtherType = 0x88b5;
 constexpr size_t kMostBytes = 65536 + 64;
 constexpr int kSocketBytes = 32 << 20;
 
+// The kernel starts an interface's queue by itself once both ends of its cable are up. What is sent
+// before that is lost.
+bool comes_up(const std::string& interface) {
+  constexpr int kLooks = 1000;  // of some 5 ms each
+  const std::string look =
+      "ip -o link show dev " + interface + " | grep -v 'qdisc noop ' | grep -q 'state UP'";
+  for (int i = 0; i < kLooks; ++i) {
+    if (run(look)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool run(const std::string& command) {
@@ -52,7 +64,7 @@ bool add_cable(const std::string& left, int left_number, const std::string& righ
   std::string size = " mtu " + std::to_string(mtu);
   return run("ip link add " + left + " address " + mac_of_number(left_number) + size +
              " type veth peer name " + right + " address " + mac_of_number(right_number) + size) &&
-         set_up(left, true) && set_up(right, true);
+         set_up(left, true) && set_up(right, true) && comes_up(left) && comes_up(right);
 }
 
 void remove_cable(const std::string& either_end) { run("ip link del " + either_end); }
@@ -79,7 +91,7 @@ bool OtherNode::take(const std::string& interface) const {
   std::string there = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(there_);
   if (there_ < 0 || !run("ip link set dev " + interface + " netns " + there)) return false;
   bool up = false;
-  inside([&] { up = set_up("lo", true) && set_up(interface, true); });
+  inside([&] { up = set_up("lo", true) && set_up(interface, true) && comes_up(interface); });
   return up;
 }
 
@@ -99,7 +111,7 @@ const OtherNode* far_node() {
   static const std::unique_ptr<OtherNode> node = []() -> std::unique_ptr<OtherNode> {
     if (!own_network() || !add_cable("left", 10, "right", 11)) return nullptr;
     auto made = std::make_unique<OtherNode>();
-    return made->take("right") ? std::move(made) : nullptr;
+    return made->take("right") && comes_up("left") ? std::move(made) : nullptr;
   }();
   return node.get();
 }
