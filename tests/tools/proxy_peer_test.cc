@@ -1,10 +1,12 @@
 // A proxy's link and a peer that says what no proxy says: the link ends with the reason, whatever
 // comes, and keeps no more than its windows.
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
 #include <catch2/catch.hpp>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -14,6 +16,8 @@
 #include <sluice/spi/endpoint_core.h>
 
 #include "tests/support/fresh_name.h"
+#include "tests/support/skip.h"
+#include "tests/tcp/own_network.h"
 #include "tools/proxy/frame.h"
 #include "tools/proxy/link.h"
 #include "tools/proxy/sockets.h"
@@ -140,6 +144,35 @@ class Liar : private CompletionSink, private WantHandler {
   std::unique_ptr<Link> link_;
   size_t answer_ = 0;
 };
+
+constexpr int kPortsStay = 2;
+
+// What a child finds: 0 as it should be. Its network has two ports for callers, and the kernel
+// takes the first of them.
+int dials_its_own_port() {
+  std::ofstream ports("/proc/sys/net/ipv4/ip_local_port_range");
+  if (!(ports << "40000 40001" << std::flush)) return kPortsStay;
+  const auto found = find_addresses("127.0.0.1:40000");
+  if (!found.ok() || found->empty()) return 3;
+  for (int call = 0; call < 4; ++call) {
+    Result<Descriptor> socket = begin_connect(found->front());
+    if (!socket.ok()) continue;  // told at once
+    pollfd state{socket->value(), POLLOUT, 0};
+    if (::poll(&state, 1, 10'000) != 1) return 4;
+    if (connect_outcome(socket->value(), found->front()).code() != Code::kUnreachable) return 5;
+    close_hard(*socket);
+  }
+  // The service that comes then finds its port free.
+  return ListeningSocket::open(found->front()).ok() ? 0 : 6;
+}
+
+TEST_CASE("who is given the port that it dials has not reached a service", "[proxy]") {
+  const int result = tcp::testing::in_own_network(dials_its_own_port);
+  if (result < 0) return test::skip("netns", "unshare(CLONE_NEWNET) is not allowed here");
+  if (result == kPortsStay)
+    return test::skip("netns", "/proc/sys/net/ipv4/ip_local_port_range cannot be written here");
+  CHECK(result == 0);
+}
 
 TEST_CASE("a frame is what was encoded, and nothing else is a frame", "[proxy]") {
   std::array<std::byte, kFrameBytes> bytes;

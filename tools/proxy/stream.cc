@@ -84,17 +84,14 @@ void Stream::on_time() {
 }
 
 void Stream::finish_connect() {
-  int error = 0;
-  socklen_t length = sizeof(error);
-  ::getsockopt(socket_.value(), SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error == 0) {
+  unreached_ = connect_outcome(socket_.value(), addresses_[0]);
+  if (unreached_.ok()) {
     connecting_ = false;
     return write_socket();
   }
   if (watched_ != 0) ContextCore::of(carrier_.context()).unwatch(socket_.value(), this);
   watched_ = 0;
-  socket_.reset();
-  unreached_ = connect_failed(addresses_[0], error);
+  close_hard(socket_);  // of one that reached itself the port is free again
   addresses_ = addresses_.subspan(1);
   try_address();
 }
