@@ -9,16 +9,11 @@
 #include <algorithm>
 #include <cstring>
 
-#include <sluice/base/clock.h>
-
 namespace sluice::verbs {
 namespace {
 
 constexpr const char* kOrigin = "verbs/connection";
 constexpr int kEventsPerTurn = 64;
-// A request costs what its queue pair costs. The rest waits for the next turn: the descriptor stays
-// readable.
-constexpr Duration kEventsTime = std::chrono::microseconds(500);
 
 }  // namespace
 
@@ -77,7 +72,6 @@ CmHub::~CmHub() {
 }
 
 void CmHub::on_event(uint32_t) noexcept {
-  const Instant end = after(now(), kEventsTime);
   for (int i = 0; i < kEventsPerTurn; ++i) {
     rdma_cm_event* raw = nullptr;
     if (api_.cm_event(channel_, &raw) != 0) return;
@@ -93,7 +87,6 @@ void CmHub::on_event(uint32_t) noexcept {
     // Before anybody acts: ending an id waits until its events were acknowledged.
     (void)api_.ack_cm_event(raw);
     if (client != nullptr) client->on_cm_event(event);
-    if (now() >= end) return;
   }
 }
 

@@ -296,48 +296,6 @@ TEST_CASE("an attempt that failed leaves no device open at the end that connects
   }
 }
 
-// Making a queue pair takes it long, as the first ones of a card do.
-class SlowDevice final : public FakeVerbs {
- public:
-  static constexpr Duration kEach = 300us;
-  bool slow = false;
-  ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) override {
-    if (slow) {
-      for (const Instant end = in(kEach); now() < end;) {}
-    }
-    return FakeVerbs::create_qp(pd, attributes);
-  }
-};
-
-TEST_CASE("of many callers at once a turn answers some, and the next ones go on",
-          "[verbs][limits]") {
-  constexpr size_t kCallers = 40;
-  SlowDevice fabric;
-  use_verbs_api(&fabric);
-  {
-    Duo duo;
-    REQUIRE(duo.open().ok());
-    duo.stop_far(true);
-    std::vector<Connecting> callers;
-    for (size_t i = 0; i < kCallers; ++i)
-      callers.push_back(start_connect(*duo.near, duo.listener.address()));
-    while (fabric.calls("connect") < 1 + kCallers) (void)duo.near->progress();
-    Gain accepts("verbs.accepts");
-    fabric.slow = true;
-    while (accepts() == 0) (void)duo.far->progress();
-    CHECK(accepts() < kCallers / 2);
-    CHECK(duo.until([&] { return accepts() == kCallers; }));
-    fabric.slow = false;
-    duo.stop_far(false);
-    CHECK(duo.until([&] {
-      return std::all_of(callers.begin(), callers.end(), [](Connecting& c) { return c.ready(); });
-    }));
-    for (Connecting& caller : callers) CHECK(caller.take().ok());
-  }
-  use_verbs_api(nullptr);
-  CHECK(fabric.complaints() == "");
-}
-
 TEST_CASE("where the peer's packets are smaller than ours, soft-RoCE's requests are, too",
           "[verbs][limits]") {
   constexpr uint32_t kSoftRoce = 0xFFFFFF;  // drivers/infiniband/sw/rxe/rxe_param.h
