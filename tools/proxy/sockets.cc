@@ -12,6 +12,8 @@
 #include <cstring>
 #include <memory>
 
+#include <sluice/base/socket_address.h>
+
 namespace sluice::tools::proxy {
 namespace {
 
@@ -172,22 +174,13 @@ Status connect_failed(const SocketAddress& address, int error) {
       error == EACCES ? "let this user connect to its socket" : "start the service there");
 }
 
-bool is_its_own_peer(int fd, const SocketAddress& address) {
-  SocketAddress ours, theirs;
-  ours.length = theirs.length = sizeof(ours.storage);
-  return !address.is_unix() &&
-         ::getsockname(fd, reinterpret_cast<sockaddr*>(&ours.storage), &ours.length) == 0 &&
-         ::getpeername(fd, reinterpret_cast<sockaddr*>(&theirs.storage), &theirs.length) == 0 &&
-         ours.text() == theirs.text();
-}
-
 }  // namespace
 
 Status connect_outcome(int fd, const SocketAddress& address) {
   int error = 0;
   socklen_t length = sizeof(error);
   ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
-  if (error == 0 && is_its_own_peer(fd, address)) error = ECONNREFUSED;
+  if (error == 0 && is_its_own_peer(fd)) error = ECONNREFUSED;
   return error == 0 ? Status() : connect_failed(address, error);
 }
 

@@ -51,8 +51,7 @@ class ListeningSocket {
 // A connection under way; the socket is writable when its outcome is known. Errors: kUnreachable,
 // kTryAgain (a Unix socket's queue of connections is full), kNoMemory (no descriptor).
 Result<Descriptor> begin_connect(const SocketAddress& address);
-// How it ended. The kernel may give a caller the very port that it calls, if nobody listens there,
-// and TCP then connects the socket to itself: nobody answers. Errors: as above.
+// How it ended; one that has reached itself has reached nobody. Errors: as above.
 Status connect_outcome(int fd, const SocketAddress& address);
 // The peer sees a reset, where its kind of socket has one.
 void close_hard(Descriptor& socket);

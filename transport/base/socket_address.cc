@@ -35,4 +35,12 @@ std::string SocketAddress::to_string() const {
   return name + ":" + std::to_string(port());
 }
 
+bool is_its_own_peer(int fd) {
+  SocketAddress ours, theirs;
+  ours.length = theirs.length = sizeof(ours.storage);
+  return ::getsockname(fd, ours.get(), &ours.length) == 0 &&
+         ::getpeername(fd, theirs.get(), &theirs.length) == 0 && ours.port() != 0 &&
+         ours.to_string() == theirs.to_string();
+}
+
 }  // namespace sluice

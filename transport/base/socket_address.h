@@ -22,6 +22,11 @@ struct SocketAddress {
   std::string to_string() const;
 };
 
+// Whether a connection has one end only. The kernel may give a caller the very port that it calls,
+// if nobody listens there, and TCP then connects the socket to itself (RFC 9293, simultaneous
+// open).
+bool is_its_own_peer(int fd);
+
 }  // namespace sluice
 
 #endif  // SLUICE_BASE_SOCKET_ADDRESS_H_

@@ -73,13 +73,6 @@ bool peer_is_local(int fd) {
   return loopback || std::memcmp(&ours, &theirs, sizeof(ours)) == 0;
 }
 
-bool is_its_own_peer(int fd) {
-  const SocketAddress ours = local_address(fd), theirs = peer_address(fd);
-  const in6_addr our_bytes = address_bytes(ours), their_bytes = address_bytes(theirs);
-  return ours.port() == theirs.port() &&
-         std::memcmp(&our_bytes, &their_bytes, sizeof(our_bytes)) == 0;
-}
-
 Status descriptor_error(const char* origin, int os_error) {
   if (os_error == EMFILE || os_error == ENFILE) {
     return Status(Code::kNoMemory, Scope::kOperation, origin,

@@ -29,11 +29,6 @@ SocketAddress peer_address(int fd);
 // with such a source).
 bool peer_is_local(int fd);
 
-// Whether a connection has one end only. The kernel may give a caller the very port that it calls,
-// if nobody listens there, and TCP then connects the socket to itself (RFC 9293, simultaneous
-// open).
-bool is_its_own_peer(int fd);
-
 // A non-blocking, close-on-exec stream socket. Errors: kNoMemory (descriptor limit: the
 // detail says how to raise it), kUnsupported (no such address family here).
 Result<Descriptor> open_stream_socket(int family);

@@ -33,6 +33,13 @@ void send_to_sleeper(Duo& duo, const std::function<void()>& before_send,
   CHECK(tally.failures() == 0);
 }
 
+FakeOptions two_devices() {
+  FakeOptions two;
+  two.devices = {FakeDeviceOptions{.name = "fake0", .ipv4 = "127.0.0.1"},
+                 FakeDeviceOptions{.name = "fake1", .ipv4 = "127.0.0.9"}};
+  return two;
+}
+
 TEST_CASE("honest events wake whoever sleeps, and none is missed", "[verbs][events]") {
   Fabric fabric;
   Duo duo;
@@ -214,9 +221,7 @@ TEST_CASE("a failed device ends its connections at once; a new one is made when 
 }
 
 TEST_CASE("one device's failure leaves the connections of another alone", "[verbs][events]") {
-  FakeOptions two;
-  two.devices = {FakeDeviceOptions{.name = "fake0", .ipv4 = "127.0.0.1"},
-                 FakeDeviceOptions{.name = "fake1", .ipv4 = "127.0.0.9"}};
+  FakeOptions two = two_devices();
   Fabric fabric(two);
   Duo duo;
   REQUIRE(duo.open().ok());
@@ -273,9 +278,7 @@ TEST_CASE("a port that stays down ends its connections, and a new one works when
 }
 
 TEST_CASE("each port has its own three seconds to come back", "[verbs][events]") {
-  FakeOptions two;
-  two.devices = {FakeDeviceOptions{.name = "fake0", .ipv4 = "127.0.0.1"},
-                 FakeDeviceOptions{.name = "fake1", .ipv4 = "127.0.0.9"}};
+  FakeOptions two = two_devices();
   two.retry_ticks = uint64_t{1} << 40;  // no answer is missed before
   Fabric fabric(two);
   Duo duo;
